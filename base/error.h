@@ -1,0 +1,46 @@
+// A refusal as a value: what was wrong, in words for the caller. The fronts map the code to gRPC and HTTP in one place.
+// Exceptions are for start-up only (a bad file or flag); a broken invariant is FOLIO_CHECK.
+#pragma once
+#include <string>
+#include <utility>
+#include <variant>
+
+namespace folio {
+
+enum class ErrorCode {
+  kInvalidArgument,    // the message names the field
+  kResourceExhausted,  // queue full
+  kNotFound,           // no such model
+  kFailedPrecondition, // no chat template
+  kUnavailable,        // loading or draining
+  kDeadlineExceeded,
+  kCancelled,
+  kInternal,
+};
+
+struct Error {
+  ErrorCode code = ErrorCode::kInternal;
+  std::string message;
+};
+
+// A value or the reason why there is none.
+template <class T>
+class Result {
+ public:
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}    // NOLINT(google-explicit-constructor)
+  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {} // NOLINT(google-explicit-constructor)
+  bool ok() const { return state_.index() == 0; }
+  explicit operator bool() const { return ok(); }
+  T& value() { return std::get<0>(state_); }
+  const T& value() const { return std::get<0>(state_); }
+  T& operator*() { return value(); }
+  const T& operator*() const { return value(); }
+  T* operator->() { return &value(); }
+  const T* operator->() const { return &value(); }
+  const Error& error() const { return std::get<1>(state_); }
+
+ private:
+  std::variant<T, Error> state_;
+};
+
+} // namespace folio

@@ -1,0 +1,37 @@
+// A model: a step's batch in, logits out. It owns its weights, its KV cache and its backend; it knows arrays only.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/kernels/step_batch.h"
+
+namespace folio {
+
+// Float logits of the batch's logit rows, [rows][vocab_size] contiguous; valid until the next forward. May be overwritten.
+struct Logits {
+  float* data = nullptr;
+  std::int32_t rows = 0;
+  std::int32_t vocab_size = 0;
+  std::span<float> row(std::int32_t r) const {
+    return {data + static_cast<std::ptrdiff_t>(r) * vocab_size, static_cast<std::size_t>(vocab_size)};
+  }
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+  // Computes K/V of all tokens of the batch into their slots and the logits of its logit rows. Engine thread only. Throws
+  // std::runtime_error if the step failed; the cache stays usable.
+  virtual Logits forward(const StepBatch& batch) = 0;
+  // Samples batch.samples from logits of this model: out[i] belongs to samples[i].
+  virtual void sample(const Logits& logits, std::span<const SampleRequest> samples, std::span<SampledToken> out) = 0;
+
+  virtual std::int32_t vocab_size() const = 0;
+  virtual std::int32_t max_context() const = 0;  // tokens; the file's context length or less
+  virtual std::int32_t num_blocks() const = 0;   // usable blocks; ids are 1..num_blocks
+  virtual std::int32_t block_size() const = 0;
+};
+
+} // namespace folio
