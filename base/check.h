@@ -1,4 +1,5 @@
-// FOLIO_CHECK: an invariant of ours, in every build. A failure is a bug of folio, never bad input: it says which and aborts.
+// FOLIO_CHECK: an invariant of ours, in every build. A failure is a bug of folio, never bad input: it says which and
+// aborts.
 #pragma once
 #include <cstdio>
 #include <cstdlib>
@@ -8,7 +9,7 @@ namespace folio {
   std::fprintf(stderr, "folio: broken invariant: %s (%s:%d) %s\n", condition, file, line, what);
   std::abort();
 }
-} // namespace folio
+}  // namespace folio
 
 #define FOLIO_CHECK(condition, what) \
   (static_cast<bool>(condition) ? void(0) : ::folio::check_failed(#condition, __FILE__, __LINE__, what))

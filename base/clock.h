@@ -11,7 +11,7 @@ inline constexpr TimePoint kNoDeadline = TimePoint::max();
 class Clock {
  public:
   virtual ~Clock() = default;
-  virtual TimePoint now() const = 0; // any thread
+  virtual TimePoint now() const = 0;  // any thread
 };
 
 class SteadyClock final : public Clock {
@@ -19,6 +19,8 @@ class SteadyClock final : public Clock {
   TimePoint now() const override { return std::chrono::steady_clock::now(); }
 };
 
-inline double to_ms(Duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
+inline double to_ms(Duration d) {
+  return std::chrono::duration<double, std::milli>(d).count();
+}
 
-} // namespace folio
+}  // namespace folio

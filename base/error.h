@@ -8,11 +8,11 @@
 namespace folio {
 
 enum class ErrorCode {
-  kInvalidArgument,    // the message names the field
-  kResourceExhausted,  // queue full
-  kNotFound,           // no such model
-  kFailedPrecondition, // no chat template
-  kUnavailable,        // loading or draining
+  kInvalidArgument,     // the message names the field
+  kResourceExhausted,   // queue full
+  kNotFound,            // no such model
+  kFailedPrecondition,  // no chat template
+  kUnavailable,         // loading or draining
   kDeadlineExceeded,
   kCancelled,
   kInternal,
@@ -27,8 +27,8 @@ struct Error {
 template <class T>
 class Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}    // NOLINT(google-explicit-constructor)
-  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {} // NOLINT(google-explicit-constructor)
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}      // NOLINT(google-explicit-constructor)
+  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT(google-explicit-constructor)
   bool ok() const { return state_.index() == 0; }
   explicit operator bool() const { return ok(); }
   T& value() { return std::get<0>(state_); }
@@ -43,4 +43,4 @@ class Result {
   std::variant<T, Error> state_;
 };
 
-} // namespace folio
+}  // namespace folio

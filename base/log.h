@@ -10,9 +10,17 @@ void write(Level level, std::string_view message);
 void set_level(Level level);
 void set_json(bool json);
 
-inline void debug(std::string_view message) { write(Level::kDebug, message); }
-inline void info(std::string_view message) { write(Level::kInfo, message); }
-inline void warn(std::string_view message) { write(Level::kWarn, message); }
-inline void error(std::string_view message) { write(Level::kError, message); }
+inline void debug(std::string_view message) {
+  write(Level::kDebug, message);
+}
+inline void info(std::string_view message) {
+  write(Level::kInfo, message);
+}
+inline void warn(std::string_view message) {
+  write(Level::kWarn, message);
+}
+inline void error(std::string_view message) {
+  write(Level::kError, message);
+}
 
-} // namespace folio::log
+}  // namespace folio::log

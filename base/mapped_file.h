@@ -8,7 +8,8 @@ namespace folio {
 
 class MappedFile {
  public:
-  // Throws std::runtime_error naming the path and the system's reason (not there, a directory, no permission, empty ...).
+  // Throws std::runtime_error naming the path and the system's reason (not there, a directory, no permission, empty
+  // ...).
   explicit MappedFile(const std::string& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
@@ -26,4 +27,4 @@ class MappedFile {
   bool mapped_ = false;
 };
 
-} // namespace folio
+}  // namespace folio

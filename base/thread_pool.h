@@ -15,7 +15,7 @@ namespace folio {
 
 class ThreadPool {
  public:
-  explicit ThreadPool(int num_threads); // >= 1
+  explicit ThreadPool(int num_threads);  // >= 1
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -54,4 +54,4 @@ class ThreadPool {
 // Cores this process may use: the smaller of its affinity mask and the cgroup CPU quota, at least 1.
 int available_cores();
 
-} // namespace folio
+}  // namespace folio

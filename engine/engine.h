@@ -1,6 +1,7 @@
 // The engine: one thread, one loop (docs/architecture.md):
 //   plan = schedule() -> batch = build_batch(plan) -> sample(forward(batch)) -> stop checkers -> events = commit(...)
-// Everything public may be called from any thread and returns at once, but for the constructor, the destructor and drain.
+// Everything public may be called from any thread and returns at once, but for the constructor, the destructor and
+// drain.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -19,47 +20,47 @@ namespace folio {
 
 struct EngineOptions {
   std::int32_t max_num_seqs = 64;
-  std::int32_t max_batch_tokens = 512;   // token budget of a step
-  std::int32_t max_context = 0;          // 0: the model's
-  std::int32_t max_queue = 1024;         // waiting requests
-  std::int64_t max_queue_tokens = 1 << 22; // prompt tokens of waiting requests
-  bool check_invariants = false;         // walk tables and pool after every step
+  std::int32_t max_batch_tokens = 512;      // token budget of a step
+  std::int32_t max_context = 0;             // 0: the model's
+  std::int32_t max_queue = 1024;            // waiting requests
+  std::int64_t max_queue_tokens = 1 << 22;  // prompt tokens of waiting requests
+  bool check_invariants = false;            // walk tables and pool after every step
 };
 
 // What a front hands over. Already checked against the vocabulary and the ranges of base/params.h.
 struct GenerationRequest {
-  std::vector<TokenId> prompt; // at least one token
+  std::vector<TokenId> prompt;  // at least one token
   SamplingParams sampling;
   StoppingParams stopping;
   std::int32_t n = 1;
-  std::int32_t priority = 0; // higher first
+  std::int32_t priority = 0;  // higher first
   TimePoint deadline = kNoDeadline;
   bool skip_special = true;
 };
 
 struct LoadSnapshot {
-  std::int32_t num_running = 0; // requests
+  std::int32_t num_running = 0;  // requests
   std::int32_t num_waiting = 0;
   std::int32_t blocks_total = 0;
   std::int32_t blocks_free = 0;
   std::int32_t blocks_held = 0;
-  std::int32_t blocks_cached = 0; // 0 until there is a prefix cache
+  std::int32_t blocks_cached = 0;  // 0 until there is a prefix cache
   std::int32_t blocks_unaccounted = 0;
   std::int64_t num_steps = 0;
-  std::int64_t prompt_tokens = 0; // computed since start
+  std::int64_t prompt_tokens = 0;  // computed since start
   std::int64_t output_tokens = 0;
   std::int64_t num_preemptions = 0;
-  double prompt_tokens_per_second = 0; // over the last seconds
+  double prompt_tokens_per_second = 0;  // over the last seconds
   double output_tokens_per_second = 0;
   double last_step_ms = 0;
-  double mean_step_ms = 0;             // over the last 64 steps
+  double mean_step_ms = 0;  // over the last 64 steps
 };
 
 // One step as it happened, for tests and tools.
 struct StepRecord {
   std::int64_t step = 0;
-  std::int32_t num_decode_slices = 0;  // slices of one token that continue an output
-  std::int32_t num_prefill_slices = 0; // the others
+  std::int32_t num_decode_slices = 0;   // slices of one token that continue an output
+  std::int32_t num_prefill_slices = 0;  // the others
   std::int32_t num_tokens = 0;
   double schedule_ms = 0, build_ms = 0, forward_ms = 0, sample_ms = 0, commit_ms = 0;
 };
@@ -68,20 +69,20 @@ class Engine {
  public:
   // model, tokenizer and clock outlive the engine.
   Engine(Model& model, const Tokenizer& tokenizer, const Clock& clock, EngineOptions options);
-  ~Engine(); // ends what is left with kUnavailable, joins the thread
+  ~Engine();  // ends what is left with kUnavailable, joins the thread
 
   // Refusals: kInvalidArgument (prompt + 1 over the context or the pool, n over max_num_seqs: with the numbers),
   // kResourceExhausted (queue full), kUnavailable (draining). The stream is told of everything after acceptance.
   Result<RequestId> submit(GenerationRequest request, std::shared_ptr<TokenStream> stream);
   // No more is computed for it from the next step on; the stream ends with kCancelled. Unknown ids are ignored.
   void cancel(RequestId id);
-  LoadSnapshot load() const; // of the last committed step; never waits for one
+  LoadSnapshot load() const;  // of the last committed step; never waits for one
 
-  void stop_accepting();                   // submit answers kUnavailable from now on
-  bool wait_idle(TimePoint deadline);      // until no request is left or the deadline passed: true when idle
-  void end_all(Error reason);              // ends every request with this error
+  void stop_accepting();               // submit answers kUnavailable from now on
+  bool wait_idle(TimePoint deadline);  // until no request is left or the deadline passed: true when idle
+  void end_all(Error reason);          // ends every request with this error
 
-  void set_step_observer(std::function<void(const StepRecord&)> observer); // before the first submit; engine thread
+  void set_step_observer(std::function<void(const StepRecord&)> observer);  // before the first submit; engine thread
   std::int32_t max_context() const;
 
  private:
@@ -89,4 +90,4 @@ class Engine {
   std::unique_ptr<Impl> impl_;
 };
 
-} // namespace folio
+}  // namespace folio

@@ -26,20 +26,20 @@ struct BlockCopy {
 };
 
 struct StepBatch {
-  std::vector<TokenId> tokens;             // [T]
-  std::vector<std::int32_t> positions;     // [T]
-  std::vector<std::int32_t> slots;         // [T] block id * block_size + offset
-  std::vector<std::int32_t> query_start;   // [S + 1] into T
-  std::vector<std::int32_t> context_len;   // [S]
-  std::vector<std::int32_t> block_start;   // [S + 1] into B
-  std::vector<BlockId> block_ids;          // [B]
-  std::vector<std::int32_t> logit_rows;    // [R] rows of T, ascending
-  std::vector<SampleRequest> samples;      // [Q] logit_row indexes R
-  std::vector<BlockCopy> copies;           // done before anything is written
+  std::vector<TokenId> tokens;            // [T]
+  std::vector<std::int32_t> positions;    // [T]
+  std::vector<std::int32_t> slots;        // [T] block id * block_size + offset
+  std::vector<std::int32_t> query_start;  // [S + 1] into T
+  std::vector<std::int32_t> context_len;  // [S]
+  std::vector<std::int32_t> block_start;  // [S + 1] into B
+  std::vector<BlockId> block_ids;         // [B]
+  std::vector<std::int32_t> logit_rows;   // [R] rows of T, ascending
+  std::vector<SampleRequest> samples;     // [Q] logit_row indexes R
+  std::vector<BlockCopy> copies;          // done before anything is written
 
   std::int32_t num_tokens() const { return static_cast<std::int32_t>(tokens.size()); }
   std::int32_t num_sequences() const { return static_cast<std::int32_t>(context_len.size()); }
-  void clear(); // keeps the memory
+  void clear();  // keeps the memory
 };
 
-} // namespace folio
+}  // namespace folio

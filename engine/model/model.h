@@ -9,7 +9,8 @@
 
 namespace folio {
 
-// Float logits of the batch's logit rows, [rows][vocab_size] contiguous; valid until the next forward. May be overwritten.
+// Float logits of the batch's logit rows, [rows][vocab_size] contiguous; valid until the next forward. May be
+// overwritten.
 struct Logits {
   float* data = nullptr;
   std::int32_t rows = 0;
@@ -22,8 +23,8 @@ struct Logits {
 class Model {
  public:
   virtual ~Model() = default;
-  // Computes K/V of all tokens of the batch into their slots and the logits of its logit rows. Engine thread only. Throws
-  // std::runtime_error if the step failed; the cache stays usable.
+  // Computes K/V of all tokens of the batch into their slots and the logits of its logit rows. Engine thread only.
+  // Throws std::runtime_error if the step failed; the cache stays usable.
   virtual Logits forward(const StepBatch& batch) = 0;
   // Samples batch.samples from logits of this model: out[i] belongs to samples[i].
   virtual void sample(const Logits& logits, std::span<const SampleRequest> samples, std::span<SampledToken> out) = 0;
@@ -34,4 +35,4 @@ class Model {
   virtual std::int32_t block_size() const = 0;
 };
 
-} // namespace folio
+}  // namespace folio

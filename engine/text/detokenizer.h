@@ -9,8 +9,8 @@ namespace folio {
 
 class Utf8Stream {
  public:
-  void push(std::string_view bytes, std::string& out); // appends what is ready
-  void finish(std::string& out);                       // appends U+FFFD for what is still held, if anything
+  void push(std::string_view bytes, std::string& out);  // appends what is ready
+  void finish(std::string& out);                        // appends U+FFFD for what is still held, if anything
 
  private:
   char held_[4] = {};
@@ -18,8 +18,8 @@ class Utf8Stream {
 };
 
 bool is_valid_utf8(std::string_view bytes);
-std::string sanitize_utf8(std::string_view bytes); // push + finish
+std::string sanitize_utf8(std::string_view bytes);  // push + finish
 // The longest prefix of at most max_bytes that does not split a code point.
 std::string_view truncate_utf8(std::string_view text, std::size_t max_bytes);
 
-} // namespace folio
+}  // namespace folio

@@ -13,15 +13,22 @@ namespace folio {
 
 class GgufFile;
 
-enum class TokenKind : std::uint8_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
+enum class TokenKind : std::uint8_t {
+  kNormal = 1,
+  kUnknown = 2,
+  kControl = 3,
+  kUserDefined = 4,
+  kUnused = 5,
+  kByte = 6
+};
 
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // Appends the ids of `text`. parse_special: spellings of control tokens become those tokens, else they are plain text.
-  // User-defined tokens are matched always. Never adds BOS. Any bytes are taken; the rules for bytes without a token, and
-  // for bytes that are not UTF-8, are in the implementations' headers.
+  // Appends the ids of `text`. parse_special: spellings of control tokens become those tokens, else they are plain
+  // text. User-defined tokens are matched always. Never adds BOS. Any bytes are taken; the rules for bytes without a
+  // token, and for bytes that are not UTF-8, are in the implementations' headers.
   virtual void encode(std::string_view text, bool parse_special, std::vector<TokenId>& out) const = 0;
 
   // The exact bytes that this token adds to a text (a control token: its spelling). Valid for ids in [0, vocab_size).
@@ -43,4 +50,4 @@ class Tokenizer {
 // Throws GgufError: unknown tokenizer model or pre-tokenizer by name, ids out of range, arrays of unequal length ...
 std::unique_ptr<Tokenizer> make_tokenizer(const GgufFile& file);
 
-} // namespace folio
+}  // namespace folio
