@@ -1,0 +1,107 @@
+#include "base/thread_pool.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace folio {
+namespace {
+
+// A pause takes some 10 to 50 ns: about as long as the serial work between two kernels of a step.
+constexpr int kSpinPauses = 256;
+
+// True as soon as `ready` is; false after the bounded spin.
+template <class Ready>
+bool spin_until(Ready ready) {
+  for (int i = 0; i < kSpinPauses; ++i) {
+    if (ready()) return true;
+    __builtin_ia32_pause();
+  }
+  return false;
+}
+
+}  // namespace
+
+ThreadPool::ThreadPool(int num_threads) : num_threads_(num_threads) {
+  FOLIO_CHECK(num_threads >= 1, "a pool has at least the calling thread");
+  workers_.reserve(static_cast<std::size_t>(num_threads - 1));
+  for (int worker = 1; worker < num_threads; ++worker) workers_.emplace_back([this, worker] { worker_main(worker); });
+}
+
+ThreadPool::~ThreadPool() {
+  stop_.store(true, std::memory_order_relaxed);
+  epoch_.fetch_add(1, std::memory_order_release);
+  epoch_.notify_all();
+  for (std::thread& thread : workers_) thread.join();
+}
+
+void ThreadPool::run(std::int64_t n, std::int64_t grain, void* context, Call call) {
+  FOLIO_CHECK(grain >= 1, "a piece has at least one item");
+  if (n <= 0) return;
+  call_ = call;
+  context_ = context;
+  size_ = n;
+  grain_ = grain;
+  num_pieces_ = (n - 1) / grain + 1;
+  next_piece_.store(0, std::memory_order_relaxed);
+  if (workers_.empty() || num_pieces_ == 1) {
+    work(0);
+    return;
+  }
+  inside_.store(0, std::memory_order_release);
+  epoch_.fetch_add(1, std::memory_order_release);
+  epoch_.notify_all();
+  work(0);
+  wait_until_left();
+}
+
+void ThreadPool::wait_until_left() {
+  std::uint32_t seen = inside_.fetch_or(kClosed, std::memory_order_acq_rel) | kClosed;
+  if (seen == kClosed) return;
+  const auto all_left = [this, &seen] {
+    seen = inside_.load(std::memory_order_acquire);
+    return seen == kClosed;
+  };
+  if (spin_until(all_left)) return;
+  while (!all_left()) inside_.wait(seen, std::memory_order_acquire);
+}
+
+void ThreadPool::worker_main(int worker) {
+  // Starting from 0, not from the current epoch, so that a job given before this thread ran is not missed.
+  std::uint32_t seen = 0;
+  for (;;) {
+    const auto raised = [this, seen] { return epoch_.load(std::memory_order_acquire) != seen; };
+    if (!spin_until(raised)) epoch_.wait(seen, std::memory_order_acquire);
+    seen = epoch_.load(std::memory_order_acquire);
+    if (stop_.load(std::memory_order_relaxed)) return;
+    if (enter()) {
+      work(worker);
+      leave();
+    }
+  }
+}
+
+// A worker that is late may enter the job after the one that woke it: it then finds that job's fields, and the next
+// epoch brings it here once more, to pieces that are taken or a job that is closed.
+bool ThreadPool::enter() {
+  std::uint32_t state = inside_.load(std::memory_order_relaxed);
+  do {
+    if ((state & kClosed) != 0) return false;
+  } while (!inside_.compare_exchange_weak(state, state + 1, std::memory_order_acquire, std::memory_order_relaxed));
+  return true;
+}
+
+void ThreadPool::leave() {
+  if (inside_.fetch_sub(1, std::memory_order_release) == (kClosed | 1U)) inside_.notify_one();
+}
+
+void ThreadPool::work(int worker) {
+  for (;;) {
+    const std::int64_t piece = next_piece_.fetch_add(1, std::memory_order_relaxed);
+    if (piece >= num_pieces_) return;
+    const std::int64_t begin = piece * grain_;
+    call_(context_, begin, begin + std::min(grain_, size_ - begin), worker);
+  }
+}
+
+}  // namespace folio
