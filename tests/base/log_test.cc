@@ -1,0 +1,107 @@
+#include "base/log.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace folio {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+
+class LogTest : public ::testing::Test {
+ protected:
+  ~LogTest() override {
+    log::set_json(false);
+    log::set_level(log::Level::kInfo);
+  }
+  static std::string captured(const std::function<void()>& body) {
+    ::testing::internal::CaptureStderr();
+    body();
+    return ::testing::internal::GetCapturedStderr();
+  }
+  static std::string text(const std::string& message) {
+    return captured([&] { log::info(message); });
+  }
+  static nlohmann::json json(const std::string& message) {
+    log::set_json(true);
+    const std::string line = captured([&] { log::warn(message); });
+    EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1);
+    return nlohmann::json::parse(line);  // strict: also refuses broken UTF-8
+  }
+};
+
+TEST_F(LogTest, TextLineHasTimeLevelAndMessage) {
+  EXPECT_THAT(
+      text("loaded model {}"),
+      ::testing::MatchesRegex("[0-9]+-[0-9]+-[0-9]+ [0-9]+:[0-9]+:[0-9]+\\.[0-9]+ info: loaded model \\{\\}\n"));
+}
+
+TEST_F(LogTest, ALineCannotBeForged) {
+  EXPECT_THAT(text("user\r\n2030-01-01 00:00:00.000 error: forged"), HasSubstr("user\\r\\n2030"));
+  const std::string line = text(std::string("a\0b\x1b[31m\x7f\xc2\x85\xe2\x80\xa8 \t.", 17));
+  EXPECT_THAT(line, EndsWith("a\\x00b\\x1b[31m\\x7f\\xc2\\x85\\xe2\\x80\\xa8 \\t.\n"));
+  EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1);
+}
+
+TEST_F(LogTest, Utf8StaysAndBrokenBytesAreShown) {
+  EXPECT_THAT(text("é 漢 🙂"), EndsWith("é 漢 🙂\n"));
+  EXPECT_THAT(text("\xff\xc0\xaf\xed\xa0\x80\xf4\x90\x80\x80\xe2\x82"),
+              EndsWith("\\xff\\xc0\\xaf\\xed\\xa0\\x80\\xf4\\x90\\x80\\x80\\xe2\\x82\n"));
+}
+
+TEST_F(LogTest, JsonIsOneObjectALine) {
+  const nlohmann::json record = json("say \"hi\\\" \n{\"level\":\"error\"} \x01 é");
+  EXPECT_EQ(record.at("message"), "say \"hi\\\" \n{\"level\":\"error\"} \x01 é");
+  EXPECT_EQ(record.at("level"), "warning");
+  EXPECT_THAT(record.at("time").get<std::string>(), ::testing::ContainsRegex("^[0-9-]+T[0-9:]+\\.[0-9]+[+-]"));
+  EXPECT_EQ(record.size(), 3U);
+}
+
+TEST_F(LogTest, JsonStaysParseableWithAnyBytes) {
+  for (int byte = 0; byte < 256; ++byte) {
+    const std::string message = {'a', static_cast<char>(byte), 'b'};
+    EXPECT_THAT(json(message).at("message").get<std::string>(), ::testing::StartsWith("a")) << byte;
+  }
+}
+
+TEST_F(LogTest, LevelsBelowAreSilent) {
+  log::set_level(log::Level::kWarn);
+  const std::string out = captured([] {
+    log::debug("one");
+    log::info("two");
+    log::warn("three");
+    log::error("four");
+  });
+  EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 2);
+  EXPECT_THAT(out, HasSubstr("error: four"));
+  log::set_level(log::Level::kDebug);
+  EXPECT_THAT(captured([] { log::debug("five"); }), HasSubstr("debug: five"));
+}
+
+TEST_F(LogTest, LinesOfManyThreadsStayWhole) {
+  const std::string out = captured([] {
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([] {
+        for (int i = 0; i < 100; ++i) log::info("0123456789");
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  });
+  std::istringstream lines(out);
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count) EXPECT_THAT(line, EndsWith("info: 0123456789"));
+  EXPECT_EQ(count, 400);
+}
+
+}  // namespace
+}  // namespace folio
