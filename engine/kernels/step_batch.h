@@ -11,6 +11,7 @@
 //   block_ids   [7, 2, 9]            B = 3
 //   logit_rows  [0]                  R = 1: row 0 of the T tokens
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -23,6 +24,16 @@ namespace folio {
 struct BlockCopy {
   BlockId from = 0;
   BlockId to = 0;
+};
+
+// Float logits of a step's logit rows, [rows][vocab_size] contiguous; valid until the next forward. May be overwritten.
+struct Logits {
+  float* data = nullptr;
+  std::int32_t rows = 0;
+  std::int32_t vocab_size = 0;
+  std::span<float> row(std::int32_t r) const {
+    return {data + static_cast<std::ptrdiff_t>(r) * vocab_size, static_cast<std::size_t>(vocab_size)};
+  }
 };
 
 struct StepBatch {

@@ -9,17 +9,6 @@
 
 namespace folio {
 
-// Float logits of the batch's logit rows, [rows][vocab_size] contiguous; valid until the next forward. May be
-// overwritten.
-struct Logits {
-  float* data = nullptr;
-  std::int32_t rows = 0;
-  std::int32_t vocab_size = 0;
-  std::span<float> row(std::int32_t r) const {
-    return {data + static_cast<std::ptrdiff_t>(r) * vocab_size, static_cast<std::size_t>(vocab_size)};
-  }
-};
-
 class Model {
  public:
   virtual ~Model() = default;

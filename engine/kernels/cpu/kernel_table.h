@@ -1,0 +1,116 @@
+// What a CPU level provides: plain functions over plain arrays, chosen once at start. A level is its exact feature set:
+//   scalar   x86-64-v2, plain C++ (the compiler may use SSE)
+//   avx2     AVX2, FMA, F16C
+//   avx512   AVX-512 F, BW, DQ, VL, VNNI
+// All levels run the same templates (matmul_kernels.h, attention_kernels.h, row_kernels.h) over their own vector type
+// (simd_*.h), so an operation has one text, and one order of sums, whatever the level.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace folio::cpu {
+
+struct Half {
+  std::uint16_t bits;
+};
+struct BFloat16 {
+  std::uint16_t bits;
+};
+
+inline constexpr int kPanelColumns = 16;  // outputs of a weight panel
+inline constexpr int kQuantGroup = 32;    // activations that share a scale
+inline constexpr int kPartition = 256;  // keys reduced alone before partitions merge in order; a multiple of any group
+inline constexpr int kPartitionGroups = kPartition / 16;
+
+// Rows quantised to int8, 32 values to a scale: x ~ q * scale. sums: of 16 q's each.
+struct QuantizedRows {
+  std::int8_t* q;      // [rows][columns]
+  float* scales;       // [rows][columns / 32]
+  std::int32_t* sums;  // [rows][columns / 16]
+};
+
+// One weight matrix against rows of activations: out[row][column] = sum over k of x[row][k] * w[column][k].
+struct MatmulArgs {
+  // Weights: panels of 16 columns (see packed_matrix.h).
+  const std::uint8_t* panels;
+  std::size_t panel_bytes;   // from one panel to the next
+  std::size_t scale_offset;  // inside a panel
+  std::size_t min_offset;
+  std::int32_t zero_point;  // subtracted from the stored unsigned integers
+  std::int32_t depth;       // K
+  std::int32_t columns;     // N, without padding
+  // Activations: the quantised rows for integer weights, the floats for float weights.
+  QuantizedRows quantized;
+  const float* x;  // [rows][depth]
+  // Result.
+  float* out;  // [rows][out_stride]
+  std::size_t out_stride;
+  const float* bias;  // [columns] or null
+  bool add;           // out += instead of out =
+};
+using MatmulFn = void (*)(const MatmulArgs& args, int panel_begin, int panel_end, int row_begin, int row_end);
+
+enum class PanelFormat : std::uint8_t {
+  kF32,
+  kF16,
+  kBF16,
+  kU4Half,      // 4-bit integers, f16 scale                 (Q4_0)
+  kU4HalfMin,   // and f16 minimum                           (Q4_1)
+  kU4FloatMin,  // f32 scale and minimum                     (Q4_K)
+  kU8Half,      // 8-bit integers, f16 scale                 (Q5_0, Q8_0)
+  kU8HalfMin,   //                                           (Q5_1)
+  kU8FloatMin,  //                                           (Q5_K)
+  kU8Float16,   // f32 scale for 16 integers                 (Q6_K)
+  kCount
+};
+
+// One (kv head, partition of keys) against some query rows. Keys come in groups of 16 tokens.
+struct PartitionArgs {
+  int num_rows;
+  int head_dim;
+  int padded_dim;                 // of V rows and acc rows
+  const float* const* queries;    // [num_rows] -> [head_dim], already scaled by log2(e) * attention scale
+  const std::int32_t* first_key;  // [num_rows] first visible key, counted from position 0
+  const std::int32_t* end_key;    // [num_rows] one past the last visible key
+  std::int32_t partition_start;   // position of the partition's first key
+  int group_begin, group_end;     // key groups to walk, of the partition's 16
+  const void* const* keys;        // [16] -> [head_dim][16]
+  const void* const* values;      // [16] -> [16][padded_dim]
+  // Result per row: maximum score, sum of 2^(score - maximum), and the sum of V weighted so. A row that sees no key of
+  // the partition has maximum -inf and is to be skipped.
+  float* maximum;  // [num_rows]
+  float* sum;      // [num_rows]
+  float* acc;      // [num_rows][padded_dim]
+};
+
+struct KernelTable {
+  const char* name;
+  MatmulFn matmul[static_cast<int>(PanelFormat::kCount)];
+  void (*quantize_rows)(const float* x, std::size_t x_stride, int rows, int columns, const QuantizedRows& out);
+  // out = x / rms(x) * weight, per row.
+  void (*rms_norm)(const float* x, std::size_t x_stride, const float* weight, float eps, int rows, int columns,
+                   float* out, std::size_t out_stride);
+  // In place on one head's vector: pairs (2i, 2i+1) or (i, i + rotary/2); cosines and sines [rotary / 2].
+  void (*rope)(float* head, const float* cosines, const float* sines, int rotary_dim, bool interleaved);
+  // out = act(gate) * up
+  void (*gate_silu)(const float* gate, const float* up, float* out, std::size_t n);
+  void (*gate_gelu)(const float* gate, const float* up, float* out, std::size_t n);  // tanh form
+  void (*add)(const float* x, float* inout, std::size_t n);
+  void (*scale)(const float* x, float factor, float* out, std::size_t n);
+  // One token of one head into the cache: key column `lane` of a [dim][16] group, value row; clamped to what the type
+  // holds.
+  void (*write_kv_f16)(const float* k, const float* v, int head_dim, Half* keys, int lane, Half* value_row);
+  void (*write_kv_f32)(const float* k, const float* v, int head_dim, float* keys, int lane, float* value_row);
+  void (*attend_f16)(const PartitionArgs& args);
+  void (*attend_f32)(const PartitionArgs& args);
+  // Merges a partition's result into the running one, in order: the first is copied, a skipped one changes nothing.
+  void (*merge)(int rows, int padded_dim, const float* maximum, const float* sum, const float* acc, float* to_maximum,
+                float* to_sum, float* to_acc);
+  void (*finish)(const float* acc, float sum, int head_dim, float* out);  // out = acc / sum
+};
+
+const KernelTable& scalar_kernels();
+const KernelTable& avx2_kernels();
+const KernelTable& avx512_kernels();
+
+}  // namespace folio::cpu

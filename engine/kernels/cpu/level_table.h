@@ -1,0 +1,38 @@
+// The table of a level, filled with the instantiations of this file's templates; included last by kernels_*.cc.
+#pragma once
+
+namespace folio::cpu {
+namespace {
+
+constexpr KernelTable level_table(const char* name) {
+  KernelTable t{};
+  t.name = name;
+  const auto set = [&t](PanelFormat format, MatmulFn fn) { t.matmul[static_cast<int>(format)] = fn; };
+  set(PanelFormat::kF32, matmul<FloatPanels<float>>);
+  set(PanelFormat::kF16, matmul<FloatPanels<Half>>);
+  set(PanelFormat::kBF16, matmul<FloatPanels<BFloat16>>);
+  set(PanelFormat::kU4Half, matmul<IntegerPanels<4, 32, Half, false, true>>);
+  set(PanelFormat::kU4HalfMin, matmul<IntegerPanels<4, 32, Half, true, true>>);
+  set(PanelFormat::kU4FloatMin, matmul<IntegerPanels<4, 32, float, true, true>>);
+  set(PanelFormat::kU8Half, matmul<IntegerPanels<8, 32, Half, false, false>>);
+  set(PanelFormat::kU8HalfMin, matmul<IntegerPanels<8, 32, Half, true, true>>);
+  set(PanelFormat::kU8FloatMin, matmul<IntegerPanels<8, 32, float, true, true>>);
+  set(PanelFormat::kU8Float16, matmul<IntegerPanels<8, 16, float, false, true>>);
+  t.quantize_rows = quantize_rows;
+  t.rms_norm = rms_norm;
+  t.rope = rope;
+  t.gate_silu = gate<silu>;
+  t.gate_gelu = gate<gelu>;
+  t.add = add_rows;
+  t.scale = scale_rows;
+  t.write_kv_f16 = write_kv<Half>;
+  t.write_kv_f32 = write_kv<float>;
+  t.attend_f16 = attend_partition<Half>;
+  t.attend_f32 = attend_partition<float>;
+  t.merge = merge_rows;
+  t.finish = finish_row;
+  return t;
+}
+
+}  // namespace
+}  // namespace folio::cpu

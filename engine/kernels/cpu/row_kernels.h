@@ -1,0 +1,120 @@
+// Operations on rows of activations, one text for all levels; included after a level's simd_*.h.
+#pragma once
+
+namespace folio::cpu {
+namespace {
+
+void quantize_rows(const float* x, std::size_t x_stride, int rows, int columns, const QuantizedRows& out) {
+  const int groups = columns / kQuantGroup;
+  for (int r = 0; r < rows; ++r) {
+    const float* row = x + static_cast<std::size_t>(r) * x_stride;
+    std::int8_t* q = out.q + static_cast<std::size_t>(r) * static_cast<std::size_t>(columns);
+    float* scales = out.scales + static_cast<std::size_t>(r) * static_cast<std::size_t>(groups);
+    std::int32_t* sums = out.sums + static_cast<std::size_t>(r) * static_cast<std::size_t>(2 * groups);
+    for (int g = 0; g < groups; ++g) {
+      const Vec a = load(row + g * kQuantGroup);
+      const Vec b = load(row + g * kQuantGroup + 16);
+      const float largest = max(max(abs(a), abs(b)));
+      scales[g] = largest / 127.0F;
+      const Vec inverse = set1(largest > 0.0F ? 127.0F / largest : 0.0F);
+      sums[2 * g] = store_int8(q + g * kQuantGroup, mul(a, inverse));
+      sums[2 * g + 1] = store_int8(q + g * kQuantGroup + 16, mul(b, inverse));
+    }
+  }
+}
+
+void rms_norm(const float* x, std::size_t x_stride, const float* weight, float eps, int rows, int columns, float* out,
+              std::size_t out_stride) {
+  for (int r = 0; r < rows; ++r) {
+    const float* row = x + static_cast<std::size_t>(r) * x_stride;
+    float* to = out + static_cast<std::size_t>(r) * out_stride;
+    Vec squares = set1(0.0F);
+    int i = 0;
+    for (; i + 16 <= columns; i += 16) {
+      const Vec v = load(row + i);
+      squares = fma(v, v, squares);
+    }
+    if (i < columns) {
+      const Vec v = load_first(row + i, columns - i);
+      squares = fma(v, v, squares);
+    }
+    const Vec factor = set1(1.0F / __builtin_sqrtf(sum(squares) / static_cast<float>(columns) + eps));
+    for (i = 0; i + 16 <= columns; i += 16) store(to + i, mul(mul(load(row + i), factor), load(weight + i)));
+    if (i < columns) {
+      const int n = columns - i;
+      store_first(to + i, mul(mul(load_first(row + i, n), factor), load_first(weight + i, n)), n);
+    }
+  }
+}
+
+void rope(float* head, const float* cosines, const float* sines, int rotary_dim, bool interleaved) {
+  const int half = rotary_dim / 2;
+  const int step = interleaved ? 2 : 1;
+  const int apart = interleaved ? 1 : half;
+  for (int i = 0; i < half; ++i) {
+    const float a = head[i * step];
+    const float b = head[i * step + apart];
+    head[i * step] = a * cosines[i] - b * sines[i];
+    head[i * step + apart] = a * sines[i] + b * cosines[i];
+  }
+}
+
+// 1 / (1 + e^-x). The exponent is held where 2^ is finite; beyond, the result is a subnormal away from 0.
+inline Vec sigmoid(Vec x) {
+  const Vec one = set1(1.0F);
+  return div(one, add(one, exp2(min(mul(x, set1(-1.4426950408889634F)), set1(126.0F)))));
+}
+inline Vec silu(Vec x) {
+  return mul(x, sigmoid(x));
+}
+// x/2 (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3). Source: Hendrycks, Gimpel, arXiv:1606.08415.
+inline Vec gelu(Vec x) {
+  const Vec cubic = mul(mul(x, x), mul(x, set1(0.044715F)));
+  return mul(x, sigmoid(mul(add(x, cubic), set1(2.0F * 0.7978845608028654F))));
+}
+
+template <Vec (*kActivation)(Vec)>
+void gate(const float* g, const float* up, float* out, std::size_t n) {
+  std::size_t i = 0;
+  for (; i + 16 <= n; i += 16) store(out + i, mul(kActivation(load(g + i)), load(up + i)));
+  if (i < n) {
+    const int rest = static_cast<int>(n - i);
+    store_first(out + i, mul(kActivation(load_first(g + i, rest)), load_first(up + i, rest)), rest);
+  }
+}
+
+void add_rows(const float* x, float* inout, std::size_t n) {
+  std::size_t i = 0;
+  for (; i + 16 <= n; i += 16) store(inout + i, add(load(inout + i), load(x + i)));
+  for (; i < n; ++i) inout[i] += x[i];
+}
+
+void scale_rows(const float* x, float factor, float* out, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) out[i] = x[i] * factor;
+}
+
+// Finite in the cache whatever comes: NaN becomes the lower bound (min and max give their second argument for it).
+template <class T>
+inline Vec clamp_for(Vec x, const T*);
+template <>
+inline Vec clamp_for(Vec x, const Half*) {
+  return min(max(x, set1(-65504.0F)), set1(65504.0F));
+}
+template <>
+inline Vec clamp_for(Vec x, const float*) {
+  return min(max(x, set1(-3.0e38F)), set1(3.0e38F));
+}
+
+template <class T>
+void write_kv(const float* k, const float* v, int head_dim, T* keys, int lane, T* value_row) {
+  T column[16];
+  for (int d = 0; d < head_dim; d += 16) {
+    const int n = head_dim - d < 16 ? head_dim - d : 16;
+    store(column, clamp_for(load_first(k + d, n), keys));
+    for (int i = 0; i < n; ++i) keys[(d + i) * 16 + lane] = column[i];
+    store(value_row + d, clamp_for(load_first(v + d, n), keys));  // the row is padded to 16: the rest is 0
+  }
+}
+
+}  // namespace
+}  // namespace folio::cpu

@@ -1,0 +1,49 @@
+#include "engine/kernels/kv_cache.h"
+
+#include <sys/mman.h>
+
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+#include "engine/gguf/tensor_type.h"
+
+namespace folio {
+
+KvCache::KvCache(const KvCacheLayout& layout) : layout_(layout) {
+  const std::size_t size = layout_.total_bytes();
+  void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    throw std::runtime_error("KV cache: cannot map " + std::to_string(size >> 20U) + " MiB for " +
+                             std::to_string(layout_.num_blocks) +
+                             " blocks; give fewer with --kv-blocks or --kv-memory");
+  }
+  data_ = static_cast<std::byte*>(memory);
+  madvise(memory, size, MADV_HUGEPAGE);  // only advice: a refusal changes nothing but speed
+  std::memset(memory, 0, size);
+}
+
+KvCache::~KvCache() {
+  munmap(data_, layout_.total_bytes());
+}
+
+void KvCache::copy_block(BlockId from, BlockId to) {
+  for (int layer = 0; layer < layout_.num_layers; ++layer) {
+    std::memcpy(data_ + layout_.head_offset(layer, to, 0), data_ + layout_.head_offset(layer, from, 0),
+                layout_.block_bytes_per_layer());
+  }
+}
+
+void KvCache::fill(float value) {
+  const std::size_t count = layout_.total_bytes() / layout_.element_bytes();
+  if (layout_.type == KvType::kF16) {
+    const std::uint16_t half = float_to_half(value);
+    auto* out = reinterpret_cast<std::uint16_t*>(data_);
+    for (std::size_t i = 0; i < count; ++i) out[i] = half;
+  } else {
+    auto* out = reinterpret_cast<float*>(data_);
+    for (std::size_t i = 0; i < count; ++i) out[i] = value;
+  }
+}
+
+}  // namespace folio

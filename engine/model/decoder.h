@@ -1,0 +1,56 @@
+// The forward pass of every architecture, over a backend's fused operations. See decoder_config.h for what varies.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "engine/kernels/backend.h"
+#include "engine/model/decoder_config.h"
+#include "engine/model/model.h"
+
+namespace folio {
+
+class Decoder final : public Model {
+ public:
+  // Loads the weights through the backend; the file is not needed afterwards. Throws GgufError: a missing tensor, a
+  // wrong shape (expected and found), a layer tensor that this forward pass would leave out.
+  Decoder(const GgufFile& file, DecoderConfig config, std::int32_t max_context, std::unique_ptr<ThreadPool> pool,
+          std::unique_ptr<KvCache> cache, std::unique_ptr<Backend> backend);
+
+  Logits forward(const StepBatch& batch) override;
+  void sample(const Logits& logits, std::span<const SampleRequest> samples, std::span<SampledToken> out) override;
+  std::int32_t vocab_size() const override { return config_.vocab_size; }
+  std::int32_t max_context() const override { return max_context_; }
+  std::int32_t num_blocks() const override { return cache_->layout().num_blocks; }
+  std::int32_t block_size() const override { return cache_->layout().block_size; }
+
+  KvCache& cache() { return *cache_; }
+
+ private:
+  struct Layer {
+    std::vector<float> attention_norm, post_attention_norm, ff_norm, post_ff_norm, q_norm, k_norm;
+    std::unique_ptr<WeightMatrix> q, k, v, attention_out, gate, up, down;
+    std::vector<float> q_bias, k_bias, v_bias;
+  };
+  class Loader;
+
+  void run_attention(const Layer& layer, int index, float* x);
+  void run_feed_forward(const Layer& layer, float* x);
+  Norm norm(const std::vector<float>& weight) const {
+    return {weight.empty() ? nullptr : weight.data(), config_.norm_epsilon};
+  }
+
+  const DecoderConfig config_;
+  const std::int32_t max_context_;
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<KvCache> cache_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<WeightMatrix> embedding_, own_output_;  // no own_output_: tied to the embedding
+  std::vector<float> output_norm_;
+  std::vector<Layer> layers_;
+  std::vector<Rope> ropes_;  // one for each AttentionKind
+  std::int32_t num_tokens_ = 0;
+};
+
+}  // namespace folio

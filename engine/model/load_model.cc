@@ -1,0 +1,100 @@
+#include "engine/model/load_model.h"
+
+#include <algorithm>
+#include <map>
+#include <stdexcept>
+
+#include "base/thread_pool.h"
+#include "engine/kernels/cpu/cpu_backend.h"
+#include "engine/model/decoder.h"
+#include "engine/model/decoder_config.h"
+
+namespace folio {
+namespace {
+
+KvType kv_type(const std::string& name) {
+  if (name == "f16") return KvType::kF16;
+  if (name == "f32") return KvType::kF32;
+  throw std::runtime_error("--kv-dtype " + name + ": unknown; expected f16 or f32");
+}
+
+std::int32_t context_limit(const GgufFile& file, const DecoderConfig& config, std::int32_t wanted) {
+  if (wanted == 0) return config.context_length;
+  if (wanted < 0 || wanted > config.context_length) {
+    throw std::runtime_error("--max-context " + std::to_string(wanted) + ": " + file.path() + " was made for at most " +
+                             std::to_string(config.context_length));
+  }
+  return wanted;
+}
+
+KvCacheLayout plan_cache(const DecoderConfig& config, const ModelOptions& options, std::int32_t max_context) {
+  if (options.block_size < 16 || options.block_size > 256 || 256 % options.block_size != 0) {
+    throw std::runtime_error("--block-size " + std::to_string(options.block_size) +
+                             ": expected 16, 32, 64, 128 or 256");
+  }
+  KvCacheLayout layout;
+  layout.num_layers = config.num_layers;
+  layout.num_kv_heads = config.attention.num_kv_heads;
+  layout.head_dim = config.attention.head_dim;
+  layout.block_size = options.block_size;
+  layout.type = kv_type(options.kv_dtype);
+  constexpr std::int64_t kMaxSlots = std::int64_t{1} << 31;  // slots are 32-bit
+  std::int64_t blocks = options.kv_blocks;
+  if (blocks == 0) {
+    const bool by_default = options.kv_memory_bytes == 0;
+    const std::uint64_t bytes = by_default ? available_memory() / 5 * 2 : options.kv_memory_bytes;
+    const std::int64_t per_sequence = (max_context + options.block_size - 1) / options.block_size;
+    blocks = std::min(static_cast<std::int64_t>(bytes / layout.block_bytes()), per_sequence * options.max_num_seqs);
+    if (blocks < 1) {
+      throw std::runtime_error(
+          (by_default ? "the memory this process may use" : "--kv-memory " + std::to_string(bytes) + " bytes") +
+          std::string(" is less than one KV block of ") + std::to_string(layout.block_bytes()) + " bytes");
+    }
+    blocks = std::min(blocks, kMaxSlots / options.block_size - 2);
+  }
+  if (blocks < 1 || (blocks + 1) * options.block_size >= kMaxSlots) {
+    throw std::runtime_error("--kv-blocks " + std::to_string(blocks) + ": expected 1 to " +
+                             std::to_string(kMaxSlots / options.block_size - 2));
+  }
+  layout.num_blocks = static_cast<std::int32_t>(blocks);
+  return layout;
+}
+
+std::string main_dtype(const GgufFile& file) {
+  std::map<TensorType, std::uint64_t> bytes;
+  for (const GgufTensor& tensor : file.tensors()) bytes[tensor.type] += tensor.data.size();
+  const auto most =
+      std::max_element(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == bytes.end() ? "none" : tensor_type_info(most->first).name;
+}
+
+}  // namespace
+
+LoadedModel load_model(const GgufFile& file, const ModelOptions& options) {
+  DecoderConfig config = read_config(file);
+  const std::int32_t max_context = context_limit(file, config, options.max_context);
+  const KvCacheLayout layout = plan_cache(config, options, max_context);
+  auto pool = std::make_unique<ThreadPool>(options.num_threads > 0 ? options.num_threads : available_cores());
+  auto cache = std::make_unique<KvCache>(layout);
+  auto backend = std::make_unique<cpu::CpuBackend>(options.isa, *pool, config.attention, *cache);
+
+  LoadedModel loaded;
+  loaded.info = {.architecture = config.architecture,
+                 .name = std::string(file.find_string("general.name").value_or("")),
+                 .dtype = main_dtype(file),
+                 .isa = backend->name(),
+                 .num_threads = pool->num_threads(),
+                 .kv_dtype = options.kv_dtype,
+                 .block_size = layout.block_size,
+                 .num_blocks = layout.num_blocks,
+                 .kv_bytes = layout.total_bytes(),
+                 .kv_bytes_per_token = layout.block_bytes() / static_cast<std::size_t>(layout.block_size),
+                 .max_context = max_context,
+                 .vocab_size = config.vocab_size};
+  if (loaded.info.name.empty()) loaded.info.name = file.path().substr(file.path().find_last_of('/') + 1);
+  loaded.model = std::make_unique<Decoder>(file, std::move(config), max_context, std::move(pool), std::move(cache),
+                                           std::move(backend));
+  return loaded;
+}
+
+}  // namespace folio
