@@ -29,7 +29,7 @@ struct GgufTensor {
   std::string_view name;
   TensorType type;
   std::vector<std::uint64_t> shape;  // as in the file: shape[0] is the row length (contiguous), 1 to 4 dimensions
-  std::span<const std::byte> data;   // inside the map
+  std::span<const std::byte> data;   // inside the map, at least 8-byte aligned
   std::uint64_t row_length() const { return shape[0]; }
   std::uint64_t num_rows() const;  // product of the other dimensions
 };
@@ -57,7 +57,7 @@ struct GgufArray {
   std::span<const std::byte> bytes;       // of numbers: packed little-endian, may be unaligned. Nested arrays: raw
   std::vector<std::string_view> strings;  // filled when element_type is kString
   std::optional<std::int64_t> int_at(std::uint64_t i) const;  // none if not an integer or bool array
-  std::optional<double> float_at(std::uint64_t i) const;      // any number
+  std::optional<double> float_at(std::uint64_t i) const;      // none if not a number
 };
 
 using GgufValue = std::variant<std::uint64_t, std::int64_t, double, bool, std::string_view, GgufArray>;
@@ -97,7 +97,11 @@ class GgufFile {
   [[noreturn]] void fail(const std::string& what) const;  // throws GgufError "PATH: what"
 
  private:
-  class Reader;
+  class Reader;  // gguf_reader.h
+  const GgufValue* find(std::string_view key) const;
+  [[noreturn]] void fail_type(std::string_view key, std::string_view wanted) const;
+  [[noreturn]] void fail_missing(std::string_view key) const;
+
   std::unique_ptr<MappedFile> file_;
   std::uint32_t version_ = 0;
   std::uint64_t alignment_ = 32;
