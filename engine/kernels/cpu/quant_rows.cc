@@ -34,8 +34,9 @@ struct ScaleMin {
   unsigned scale, min;
 };
 ScaleMin scale_min_k4(const Byte* packed, int j) {
-  if (j < 4) return {packed[j] & 63U, packed[j + 4] & 63U};
-  return {(packed[j + 4] & 15U) | (packed[j - 4] >> 6U) << 4U, (packed[j + 4] >> 4U) | (packed[j] >> 6U) << 4U};
+  const auto at = [packed](int i) { return static_cast<unsigned>(packed[i]); };
+  if (j < 4) return {at(j) & 63U, at(j + 4) & 63U};
+  return {(at(j + 4) & 15U) | (at(j - 4) >> 6U) << 4U, at(j + 4) >> 4U | (at(j) >> 6U) << 4U};
 }
 
 void k4_scales(const Byte* block, float* scales, float* minima) {
