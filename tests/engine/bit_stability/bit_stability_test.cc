@@ -1,0 +1,182 @@
+// The numerics contract, seen from outside: whatever the company, the chunks, the threads, the block numbers and the
+// preemptions, a request gives the same token ids and the same bits of log probability as alone.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <random>
+
+#include "engine/engine.h"
+#include "engine/model/decoder.h"
+#include "engine/model/load_model.h"
+#include "tests/engine/kernels/levels.h"
+#include "tests/engine/model/reference_cases.h"
+
+namespace folio {
+namespace {
+
+struct Setting {
+  int threads = 1;
+  int chunk = 0;  // prompt tokens of one sequence in a step, 0: the whole
+  int num_blocks = 0;
+  std::uint64_t shuffle = 0;
+  int max_batch_tokens = 512;
+};
+
+struct Answer {
+  std::vector<TokenId> ids;
+  std::vector<float> logprobs;
+};
+
+// A model file, opened once, and the requests of this test.
+struct Subject {
+  explicit Subject(const std::string& path) : file(path), tokenizer(make_tokenizer(file)) {}
+  GgufFile file;
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::vector<GenerationRequest> requests;
+};
+
+// Half greedy, half sampled with a seed and every transformation on.
+void make_requests(Subject& subject, int count, int longest_prompt, int output_tokens) {
+  std::mt19937 random(42);
+  const TokenId vocab = subject.tokenizer->vocab_size();
+  for (int i = 0; i < count; ++i) {
+    GenerationRequest r;
+    r.prompt.resize(1 + random() % static_cast<unsigned>(longest_prompt));
+    for (TokenId& id : r.prompt) id = static_cast<TokenId>(random() % static_cast<unsigned>(vocab));
+    r.sampling.num_logprobs = 0;
+    r.sampling.temperature = i % 2 == 0 ? 0.0F : 0.8F;
+    if (i % 2 == 1) {
+      r.sampling.seed = static_cast<std::uint64_t>(i);
+      r.sampling.top_p = 0.95F;
+      r.sampling.top_k = 50;
+      r.sampling.repetition_penalty = 1.1F;
+      r.sampling.frequency_penalty = 0.1F;
+    }
+    r.stopping.max_tokens = output_tokens;
+    r.stopping.ignore_eos = true;
+    subject.requests.push_back(std::move(r));
+  }
+}
+
+struct Run {
+  std::vector<Answer> answers;
+  std::int64_t num_preemptions = 0;
+  int most_slices = 0;
+  int mixed_steps = 0;
+};
+
+Run run(const Subject& subject, const std::string& isa, const Setting& setting,
+        std::span<const GenerationRequest> requests) {
+  const LoadedModel loaded =
+      load_model(subject.file, {.isa = isa, .num_threads = setting.threads, .kv_blocks = setting.num_blocks});
+  dynamic_cast<Decoder&>(*loaded.model)
+      .cache()
+      .fill(30000.0F);  // a slot that no table names is poison, large and finite
+  const SteadyClock clock;
+  EngineOptions options;
+  options.max_num_seqs = 16;
+  options.max_batch_tokens = setting.max_batch_tokens;
+  options.max_prefill_chunk = setting.chunk;
+  options.block_shuffle_seed = setting.shuffle;
+  options.check_invariants = true;
+  Run result;
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  {
+    Engine engine(*loaded.model, *subject.tokenizer, clock, options);
+    engine.set_step_observer([&](const StepRecord& step) {
+      result.most_slices = std::max(result.most_slices, step.num_decode_slices + step.num_prefill_slices);
+      result.mixed_steps += step.num_decode_slices > 0 && step.num_prefill_slices > 0 ? 1 : 0;
+    });
+    for (const GenerationRequest& request : requests) {
+      streams.push_back(std::make_shared<TokenStream>([] {}));
+      const auto id = engine.submit(request, streams.back());
+      if (!id) throw std::runtime_error(id.error().message);
+    }
+    if (!engine.wait_idle(clock.now() + std::chrono::minutes(10)))
+      throw std::runtime_error("not idle after ten minutes");
+    const LoadSnapshot load = engine.load();
+    EXPECT_EQ(load.blocks_free, load.blocks_total);
+    EXPECT_EQ(load.blocks_unaccounted, 0);
+    result.num_preemptions = load.num_preemptions;
+  }
+  for (const auto& stream : streams) {
+    Answer answer;
+    for (const OutputDelta& output : stream->take().outputs) {
+      for (const SampledToken& token : output.tokens) {
+        answer.ids.push_back(token.id);
+        answer.logprobs.push_back(token.logprob);
+      }
+    }
+    result.answers.push_back(std::move(answer));
+  }
+  return result;
+}
+
+std::vector<Answer> run_alone(const Subject& subject, const std::string& isa) {
+  std::vector<Answer> answers;
+  for (const GenerationRequest& request : subject.requests) {
+    answers.push_back(run(subject, isa, {.num_blocks = 128}, {&request, 1}).answers.front());
+  }
+  return answers;
+}
+
+void expect_same(const Run& together, const std::vector<Answer>& alone, const Setting& setting) {
+  for (std::size_t i = 0; i < alone.size(); ++i) {
+    EXPECT_EQ(together.answers[i].ids, alone[i].ids)
+        << "request " << i << " chunk " << setting.chunk << " threads " << setting.threads;
+    ASSERT_EQ(together.answers[i].logprobs.size(), alone[i].logprobs.size());
+    EXPECT_EQ(std::memcmp(together.answers[i].logprobs.data(), alone[i].logprobs.data(),
+                          alone[i].logprobs.size() * sizeof(float)),
+              0)
+        << "log probability bits of request " << i << " chunk " << setting.chunk << " threads " << setting.threads;
+  }
+}
+
+void check_model(const std::string& path, const std::string& isa, int longest_prompt, int output_tokens,
+                 int few_blocks) {
+  Subject subject(path);
+  make_requests(subject, 16, longest_prompt, output_tokens);
+  const std::vector<Answer> alone = run_alone(subject, isa);
+  std::int64_t preemptions = 0;
+  int mixed = 0;
+  for (const int threads : {1, 2}) {
+    for (const int chunk : {1, 7, 64, 0}) {
+      const Setting setting{threads, chunk, few_blocks, static_cast<std::uint64_t>(chunk + threads),
+                            chunk == 0 ? 4096 : 512};
+      const Run together = run(subject, isa, setting, subject.requests);
+      expect_same(together, alone, setting);
+      preemptions += together.num_preemptions;
+      mixed += together.mixed_steps;
+    }
+  }
+  EXPECT_GT(preemptions, 0) << "the pool was meant to be too small for all";
+  EXPECT_GT(mixed, 0) << "no step mixed decodes with a prefill chunk";
+  // With room for all, all sixteen run in one step.
+  const Run roomy = run(subject, isa, {.threads = 2, .num_blocks = 512, .shuffle = 3}, subject.requests);
+  EXPECT_EQ(roomy.most_slices, 16);
+  EXPECT_EQ(roomy.num_preemptions, 0);
+  expect_same(roomy, alone, {});
+}
+
+class BitStability : public testing::TestWithParam<std::string> {};
+
+TEST_P(BitStability, TinyLlama) {
+  check_model("tests/reference/tiny_models/llama-gqa-rope3.gguf", GetParam(), 100, 24, 24);
+}
+TEST_P(BitStability, TinyGemma3WithWindows) {
+  check_model("tests/reference/tiny_models/gemma3.gguf", GetParam(), 100, 24, 24);
+}
+
+INSTANTIATE_TEST_SUITE_P(Levels, BitStability, testing::ValuesIn(cpu::available_levels()),
+                         [](const auto& level) { return level.param; });
+
+TEST(BitStabilityLarge, SmolLM2) {
+  if (std::getenv("FOLIO_LARGE_MODEL") == nullptr) GTEST_SKIP() << "run by the ctest entry bit_stability_smollm2";
+  if (access(kSmolPath, R_OK) != 0) GTEST_SKIP() << kSmolPath << " is not there: scripts/setup fetches it";
+  check_model(kSmolPath, "auto", 120, 16, 40);
+}
+
+}  // namespace
+}  // namespace folio
