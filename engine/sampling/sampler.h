@@ -7,6 +7,7 @@
 
 #include "base/ids.h"
 #include "base/params.h"
+#include "engine/sampling/row_math.h"
 
 namespace folio {
 
@@ -29,14 +30,27 @@ struct TokenLogprob {
 struct SampledToken {
   TokenId id = -1;
   float logprob = 0.0F;           // set when params->num_logprobs >= 0
-  std::vector<TokenLogprob> top;  // num_logprobs best, by logprob, ties to the lower id
+  std::vector<TokenLogprob> top;  // num_logprobs best by raw logit, ties to the lower id; fewer where fewer are numbers
 };
 
-// `logits` has vocab_size finite values and is overwritten. `scratch` is reused between calls.
+// Reused between calls, by one thread at a time; of no meaning to the caller.
 struct SamplerScratch {
-  std::vector<std::int32_t> counts;
-  std::vector<TokenLogprob> candidates;
+  std::vector<std::int32_t> counts;   // [vocab], all 0 between calls
+  std::vector<TokenId> seen;          // ids whose count is not 0
+  std::vector<Candidate> raw;         // logits before bias, penalties and masks changed them, in the order of change
+  std::vector<Candidate> candidates;  // what top_k, min_p or top_p left to look at
+  RowWeights weights;
 };
+
+// Logprobs below this are reported as this, so that they are finite numbers whatever the logits are.
+inline constexpr float kLogprobFloor = -9999.0F;
+
+// The chosen id is always in [0, logits.size()). `logits` has vocab_size (>= 1) values and is overwritten; they should
+// be finite, and one that is not does no harm: NaN and -infinity are not chosen while there is another. When `masked`
+// leaves nothing, it is ignored. Ids outside the vocabulary, in any list, are passed over.
+//
+// A token is drawn by walking the kept ids in rising order until the sum of their weights passes uniform_random() times
+// their total. Writes nothing but `logits` and `scratch`, so rows may be sampled on several threads.
 SampledToken sample_row(const SampleRequest& request, std::span<float> logits, SamplerScratch& scratch);
 
 // Counter-based: Philox 4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011).

@@ -74,18 +74,13 @@ PanelFormat panel_format(TensorType type) {
   FOLIO_CHECK(false, "a tensor type without a panel format");
 }
 
-// Byte of the integer at depth k of one column, and whether it is the byte's high nibble.
-struct Place {
-  std::size_t byte;
-  bool high;
-};
-Place place_of(const FormatTraits& t, int k, int lane) {
-  const auto group = static_cast<std::size_t>(k / t.group);
-  const int in_group = k % t.group;
-  const bool high = t.bits == 4 && in_group >= t.group / 2;
-  const int step = high ? in_group - t.group / 2 : in_group;
-  const std::size_t group_bytes = static_cast<std::size_t>(t.group * kPanelColumns * t.bits / 8);
-  return {group * group_bytes + static_cast<std::size_t>(step / 4 * 64 + lane * 4 + step % 4), high};
+// Where the integer k of a group stands, from the group's first byte: 4 steps of K for all columns in 64 bytes.
+std::size_t place_in_group(int k, int lane) {
+  return static_cast<std::size_t>(k / 4 * 64 + lane * 4 + k % 4);
+}
+
+std::size_t group_bytes(const FormatTraits& t) {
+  return static_cast<std::size_t>(t.group * kPanelColumns * t.bits / 8);
 }
 
 void put_scale(std::uint8_t* at, int scale_bytes, float value) {
@@ -178,10 +173,17 @@ void PackedMatrix::pack_integer_row(const GgufTensor& tensor, std::int32_t colum
 
   std::uint8_t* panel = panel_of(column);
   const int lane = column % kPanelColumns;
-  for (int k = 0; k < depth(); ++k) {
-    const Place place = place_of(t, k, lane);
-    const unsigned value = quants[static_cast<std::size_t>(k)];
-    panel[place.byte] = static_cast<std::uint8_t>(panel[place.byte] | (place.high ? value << 4U : value));
+  const std::uint8_t* q = quants.data();
+  for (std::size_t g = 0; g < num_groups; ++g, q += t.group) {
+    std::uint8_t* to = panel + g * group_bytes(t);
+    if (t.bits == 8) {
+      for (int k = 0; k < t.group; ++k) to[place_in_group(k, lane)] = q[k];
+    } else {
+      const int half = t.group / 2;
+      for (int k = 0; k < half; ++k) {
+        to[place_in_group(k, lane)] = static_cast<std::uint8_t>(q[k] | q[k + half] << 4U);
+      }
+    }
   }
   for (std::size_t g = 0; g < num_groups; ++g) {
     const std::size_t at =
@@ -202,30 +204,42 @@ void PackedMatrix::fill(MatmulArgs& args) const {
 }
 
 void PackedMatrix::unpack_row(std::int32_t column, std::span<float> out) const {
+  if (is_integer()) {
+    unpack_integer_row(column, out);
+    return;
+  }
+  const int element = traits(format_).bits / 8;
+  const std::uint8_t* at = panel_of(column) + column % kPanelColumns * element;
+  for (float& value : out) {
+    if (format_ == PanelFormat::kBF16) {
+      std::uint16_t bits;
+      std::memcpy(&bits, at, 2);
+      value = bfloat16_to_float(bits);
+    } else {
+      value = get_scale(at, element);
+    }
+    at += kPanelColumns * element;
+  }
+}
+
+void PackedMatrix::unpack_integer_row(std::int32_t column, std::span<float> out) const {
   const FormatTraits t = traits(format_);
   const std::uint8_t* panel = panel_of(column);
   const int lane = column % kPanelColumns;
-  for (int k = 0; k < depth(); ++k) {
-    float& value = out[static_cast<std::size_t>(k)];
-    if (t.group == 0) {
-      const std::size_t element = t.bits == 32 ? 4 : 2;
-      const std::uint8_t* at = panel + static_cast<std::size_t>(k * kPanelColumns + lane) * element;
-      if (format_ == PanelFormat::kBF16) {
-        std::uint16_t bits;
-        std::memcpy(&bits, at, 2);
-        value = bfloat16_to_float(bits);
-      } else {
-        value = get_scale(at, static_cast<int>(element));
-      }
-      continue;
-    }
-    const Place place = place_of(t, k, lane);
-    const int integer =
-        t.bits == 8 ? panel[place.byte] : (place.high ? panel[place.byte] >> 4U : panel[place.byte] & 15U);
-    const std::size_t at = static_cast<std::size_t>((k / t.group * kPanelColumns + lane) * t.scale_bytes);
+  const int num_groups = depth() / t.group;
+  for (int g = 0; g < num_groups; ++g) {
+    const std::uint8_t* from = panel + static_cast<std::size_t>(g) * group_bytes(t);
+    const auto at = static_cast<std::size_t>((g * kPanelColumns + lane) * t.scale_bytes);
     const float scale = get_scale(panel + scale_offset_ + at, t.scale_bytes);
-    value = t.has_min ? scale * static_cast<float>(integer) + get_scale(panel + min_offset_ + at, t.scale_bytes)
-                      : scale * static_cast<float>(integer - zero_point_);
+    const float min = t.has_min ? get_scale(panel + min_offset_ + at, t.scale_bytes) : 0.0F;
+    float* to = out.data() + static_cast<std::ptrdiff_t>(g) * t.group;
+    for (int k = 0; k < t.group; ++k) {
+      const int half = t.group / 2;
+      const bool high = t.bits == 4 && k >= half;
+      const unsigned byte = from[place_in_group(high ? k - half : k, lane)];
+      const int integer = static_cast<int>(t.bits == 8 ? byte : high ? byte >> 4U : byte & 15U);
+      to[k] = t.has_min ? scale * static_cast<float>(integer) + min : scale * static_cast<float>(integer - zero_point_);
+    }
   }
 }
 

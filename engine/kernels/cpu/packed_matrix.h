@@ -38,6 +38,7 @@ class PackedMatrix final : public WeightMatrix {
  private:
   void pack_float_row(const GgufTensor& tensor, std::int32_t column);
   void pack_integer_row(const GgufTensor& tensor, std::int32_t column);
+  void unpack_integer_row(std::int32_t column, std::span<float> out) const;
   std::uint8_t* panel_of(std::int32_t column) const {
     return data_ + static_cast<std::size_t>(column / kPanelColumns) * panel_bytes_;
   }
