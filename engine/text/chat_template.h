@@ -2,8 +2,12 @@
 // its immutable sandbox; this class speaks to it over pipes. Limits per render: wall time, the helper's memory, 8 MiB
 // of output. A render past a limit fails alone; the helper is then started anew. The server starts without python3 or
 // jinja2: available() is false and every render is refused with the reason. Threads: any; renders are done one at a
-// time.
+// time, and the time of one counts from its turn.
+//
+// The template sees what Hugging Face's apply_chat_template gives it: messages, tools (none when not given), documents
+// (none), add_generation_prompt, bos_token, eos_token, raise_exception, strftime_now, and the caller's own variables.
 #pragma once
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -25,35 +29,41 @@ struct ChatMessage {
 
 struct ChatInput {
   std::vector<ChatMessage> messages;
-  std::string tools_json;          // empty: none given; else a JSON array
-  std::string template_args_json;  // empty: none; else a JSON object: extra variables of the template
+  std::string tools_json;  // empty: none given; else a JSON array
+  // Empty: none; else a JSON object: extra variables of the template. May set `documents`, none of the others above.
+  std::string template_args_json;
   bool add_generation_prompt = true;
 };
 
 struct ChatLimits {
   int timeout_ms = 1000;
   std::size_t max_output_bytes = 8U << 20;
-  std::size_t max_memory_bytes = 512U << 20;
+  std::size_t max_memory_bytes = 512U << 20;  // address space of the helper
+  std::string python = "/usr/bin/python3";    // Debian's: the one that python3-jinja2 is installed for
+  std::string now;  // for tests: what strftime_now reads, "2025-01-15 12:34:56"; empty: the clock
 };
 
 class ChatTemplate {
  public:
-  // `source`: the template's text, empty if the file has none. Syntax errors are reported by error(), not thrown.
+  // `source`: the template's text, empty if the file has none. Waits until the helper has compiled it. Syntax errors
+  // are reported by error(), not thrown. The tokenizer must outlive it.
   ChatTemplate(std::string source, const Tokenizer& tokenizer, ChatLimits limits = {});
   ~ChatTemplate();
 
   bool available() const;
   const std::string& error() const;  // why not, when not available
 
-  // The rendered text with the marks still in it is not shown; `text` is what a reader sees.
   struct Rendered {
-    std::string text;
-    std::vector<TokenId>
-        tokens;  // control tokens written by the template are control ids; the same characters in a message
-                 // are text. BOS in front when the tokenizer adds one and the text does not begin with it.
+    std::string text;  // as the template wrote it
+    // Control tokens written by the template are control ids; the same characters in a message, in tools or in
+    // template_args are text (control_marks.h). BOS in front when the tokenizer adds one and the text does not begin
+    // with it.
+    std::vector<TokenId> tokens;
   };
-  // kInvalidArgument: the template's own raise_exception (its message), undefined values, limits, bad JSON, bad role.
-  // kFailedPrecondition: no template, or no python3/jinja2.
+  // kInvalidArgument: the template's own raise_exception (its message), undefined values, a limit, bad JSON, a bad
+  // role, not UTF-8, no messages. kFailedPrecondition: not available(). kUnavailable: the helper could not be started
+  // again. kInternal: the helper died of the render.
+  // Messages are valid UTF-8 of at most 1,000 bytes.
   Result<Rendered> render(const ChatInput& input) const;
 
  private:
