@@ -13,19 +13,11 @@
 #include "base/ids.h"
 #include "base/params.h"
 #include "engine/model/model.h"
+#include "engine/options.h"
 #include "engine/text/tokenizer.h"
 #include "engine/token_stream.h"
 
 namespace folio {
-
-struct EngineOptions {
-  std::int32_t max_num_seqs = 64;
-  std::int32_t max_batch_tokens = 512;      // token budget of a step
-  std::int32_t max_context = 0;             // 0: the model's
-  std::int32_t max_queue = 1024;            // waiting requests
-  std::int64_t max_queue_tokens = 1 << 22;  // prompt tokens of waiting requests
-  bool check_invariants = false;            // walk tables and pool after every step
-};
 
 // What a front hands over. Already checked against the vocabulary and the ranges of base/params.h.
 struct GenerationRequest {
@@ -67,7 +59,7 @@ struct StepRecord {
 
 class Engine {
  public:
-  // model, tokenizer and clock outlive the engine.
+  // model, tokenizer and clock outlive the engine. Throws std::invalid_argument naming an option out of its range.
   Engine(Model& model, const Tokenizer& tokenizer, const Clock& clock, EngineOptions options);
   ~Engine();  // ends what is left with kUnavailable, joins the thread
 
@@ -76,11 +68,14 @@ class Engine {
   Result<RequestId> submit(GenerationRequest request, std::shared_ptr<TokenStream> stream);
   // No more is computed for it from the next step on; the stream ends with kCancelled. Unknown ids are ignored.
   void cancel(RequestId id);
+  // Likewise one of its n sequences: that index finishes with kCancelled, the others go on.
+  void cancel(RequestId id, std::int32_t index);
   LoadSnapshot load() const;  // of the last committed step; never waits for one
 
-  void stop_accepting();               // submit answers kUnavailable from now on
-  bool wait_idle(TimePoint deadline);  // until no request is left or the deadline passed: true when idle
-  void end_all(Error reason);          // ends every request with this error
+  void stop_accepting();  // submit answers kUnavailable from now on
+  // Until no request is left or the deadline (of the steady clock) passed: true when idle.
+  bool wait_idle(TimePoint deadline);
+  void end_all(Error reason);  // ends every request with this error
 
   void set_step_observer(std::function<void(const StepRecord&)> observer);  // before the first submit; engine thread
   std::int32_t max_context() const;

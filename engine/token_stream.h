@@ -79,8 +79,8 @@ class TokenStream {
 
   std::mutex mutex_;
   Taken pending_;
-  bool news_ = false;      // pushed since the last notify
-  bool notified_ = false;  // on_ready was called and nothing was taken since
+  bool news_ = false;      // pushed since the last notify or take
+  bool notified_ = false;  // on_ready was called and no take found the stream empty since
   std::function<void()> on_ready_;
 };
 

@@ -86,11 +86,35 @@ TokenId row_argmax(std::span<const float> row) {
 }
 
 void RowWeights::fill(std::span<const float> row, float max, float temperature) {
+  size_ = row.size();
   weights_.resize((row.size() + kChunk - 1) / kChunk * kChunk);
   float* out = weights_.data();
   const float* in = row.data();
   for (std::size_t i = 0; i < row.size(); ++i) out[i] = exp_nonpositive((in[i] - max) / temperature);
   std::fill(weights_.begin() + static_cast<std::ptrdiff_t>(row.size()), weights_.end(), 0.0F);
+}
+
+double RowWeights::find_boundary(double target, float bar, std::vector<Candidate>& boundary) const {
+  // Weights are in (0, 1]. A bin holds those with one exponent and the same four leading bits behind it, so bins are
+  // ranges of the ranking and one of them holds the end.
+  const auto bin_of = [](float weight) { return std::bit_cast<std::uint32_t>(weight) >> 19; };
+  constexpr std::size_t kBins = (std::bit_cast<std::uint32_t>(1.0F) >> 19) + 1;
+  std::array<double, kBins> bins{};
+  const std::span<const float> weights = std::span(weights_).first(size_);
+  const auto useful = [bar](float weight) { return weight >= bar; };
+  scan(weights, useful, [&](TokenId, float weight) { bins[bin_of(weight)] += weight; });
+  double before = 0;
+  std::size_t bin = kBins - 1;
+  const std::size_t last = bin_of(bar);
+  for (; bin > last && before + bins[bin] < target; --bin) before += bins[bin];
+  boundary.clear();
+  const float least = std::max(bar, std::bit_cast<float>(static_cast<std::uint32_t>(bin) << 19));
+  scan(
+      weights, [least](float weight) { return weight >= least; },
+      [&](TokenId id, float weight) {
+        if (bin_of(weight) == bin) boundary.push_back({id, weight});
+      });
+  return before;
 }
 
 void RowWeights::cut_after(std::span<const float> row, const Candidate& last) {

@@ -11,7 +11,8 @@
 
 namespace folio {
 
-// e^x for x <= 0, at most 2 units in the last place off; 0 below -87 (where floats get denormal) and for NaN.
+// e^x for x <= 0, at most 2 units in the last place off; 0 for NaN and where it would be below 1.7e-38, that is, for x
+// below -86.96 (soon after, floats get denormal).
 inline float exp_nonpositive(float x) {
   const float in = x > -87.0F ? x : -87.0F;
   // x = n ln 2 + r: adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits. ln 2 is split so that n times
@@ -31,7 +32,7 @@ inline float exp_nonpositive(float x) {
   p = p * r + 1.0F;
   const std::uint32_t power = (std::bit_cast<std::uint32_t>(shifted) << 23) + (127U << 23);  // 2^n
   const float value = p * std::bit_cast<float>(power);
-  return x > -87.0F ? value : 0.0F;
+  return value > 1.7e-38F ? value : 0.0F;
 }
 
 struct Candidate {
@@ -58,6 +59,9 @@ class RowWeights {
   // weight[i] = e^((row[i] - max) / temperature).
   void fill(std::span<const float> row, float max, float temperature);
   float operator[](TokenId id) const { return weights_[static_cast<std::size_t>(id)]; }
+  // Of the ids that weigh at least `bar`, those among which the head of the ranking that weighs `target` ends, with
+  // their weights. Gives the weight of all that rank before them.
+  double find_boundary(double target, float bar, std::vector<Candidate>& boundary) const;
   // Keeps the ids whose value in `row` ranks not after `last`.
   void cut_after(std::span<const float> row, const Candidate& last);
   // Adds up. In chunks of kChunk: 16 lanes, a tree over the lanes, then chunk after chunk.
@@ -69,6 +73,7 @@ class RowWeights {
   static constexpr std::size_t kChunk = 256;
   std::vector<float> weights_;  // padded with zeros to whole chunks
   std::vector<double> chunk_sums_;
+  std::size_t size_ = 0;
 };
 
 // The `count` (>= 1) best of a row as {id, value}, in no order; fewer when fewer are above -infinity.

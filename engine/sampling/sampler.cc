@@ -52,7 +52,7 @@ class RowSampler {
   void keep_head(double target);
   TokenId choose_from_candidates();
   TokenId choose_from_row();
-  void cut_row(double target);
+  void cut_row(double total);
   double uniform() const { return uniform_random(params_.seed, request_.sequence_index, request_.position); }
 
   const SampleRequest& request_;
@@ -258,26 +258,25 @@ TokenId RowSampler::choose_from_row() {
   scratch_.weights.fill(logits_, max_, temperature_);
   double total = scratch_.weights.total();
   if (params_.top_p < 1.0F) {
-    cut_row(params_.top_p * total);
+    cut_row(total);
     total = scratch_.weights.total();
   }
   return scratch_.weights.find(uniform() * total);
 }
 
-// Leaves a weight only to the shortest head of the ranking that weighs `target`. The head is looked for among the few
-// best first: it seldom holds more.
-void RowSampler::cut_row(double target) {
-  std::vector<Candidate>& best = scratch_.candidates;
-  for (const std::size_t tried : {std::size_t{256}, std::size_t{4096}, logits_.size()}) {
-    const std::size_t count = std::min(tried, logits_.size());
-    select_best(logits_, count, best);
-    weigh_candidates();
-    if (count < logits_.size() && weight_of(best) < target) continue;
-    keep_head(target);
-    const TokenId last = best.back().id;
-    scratch_.weights.cut_after(logits_, {last, logits_[static_cast<std::size_t>(last)]});
-    return;
-  }
+// Leaves a weight only to the shortest head of the ranking that weighs top_p of the total.
+void RowSampler::cut_row(double total) {
+  // All that weigh less than `bar` weigh less than what top_p leaves out, so the head ends above them. (A little lower:
+  // the total is a sum of floats.)
+  const double bar = 0.99 * (1.0 - params_.top_p) * total / static_cast<double>(logits_.size());
+  const double target = params_.top_p * total;
+  std::vector<Candidate>& boundary = scratch_.candidates;
+  const double before = scratch_.weights.find_boundary(
+      target, std::max(static_cast<float>(bar), std::numeric_limits<float>::min()), boundary);
+  if (boundary.empty()) return;  // rounding kept the sum from the target: all are in the head
+  keep_head(target - before);
+  const TokenId last = boundary.back().id;
+  scratch_.weights.cut_after(logits_, {last, logits_[static_cast<std::size_t>(last)]});
 }
 
 }  // namespace

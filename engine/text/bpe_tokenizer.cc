@@ -41,8 +41,7 @@ BpeTokenizer::BpeTokenizer(const GgufFile& file, const PreTokenizerRule& rule)
     : VocabularyTokenizer(file, Spelling::kByteLevel, rule.add_bos),
       pre_tokenizer_(rule),
       ignore_merges_(rule.ignore_merges),
-      // Every merge adds at most three strings that are not tokens.
-      table_(static_cast<std::size_t>(vocabulary_.size()) + 3 * file.get_array(kMergesKey).size) {
+      table_(static_cast<std::size_t>(vocabulary_.size())) {
   token_of_byte_.fill(-1);
   for (TokenId id = 0; id < vocabulary_.size(); ++id) {
     if (vocabulary_.kind(id) == TokenKind::kNormal) table_.insert(vocabulary_.piece(id), id);
@@ -86,7 +85,7 @@ void BpeTokenizer::read_merges(const GgufFile& file) {
   }
 }
 
-void BpeTokenizer::encode_plain(std::string_view text, std::vector<TokenId>& out) const {
+void BpeTokenizer::encode_plain(std::string_view text, Scratch& scratch, std::vector<TokenId>& out) const {
   std::size_t begin = 0;  // of the UTF-8 that is not yet encoded
   for (std::size_t i = 0; i < text.size();) {
     const std::size_t length = utf8_length_at(text, i);
@@ -94,22 +93,21 @@ void BpeTokenizer::encode_plain(std::string_view text, std::vector<TokenId>& out
       i += length;
       continue;
     }
-    encode_words(text.substr(begin, i - begin), out);
+    encode_words(text.substr(begin, i - begin), scratch, out);
     const TokenId token = token_of_byte_[static_cast<unsigned char>(text[i])];
     if (token >= 0) out.push_back(token);
     begin = ++i;
   }
-  encode_words(text.substr(begin), out);
+  encode_words(text.substr(begin), scratch, out);
 }
 
-void BpeTokenizer::encode_words(std::string_view text, std::vector<TokenId>& out) const {
-  std::vector<std::uint32_t> ends;
+void BpeTokenizer::encode_words(std::string_view text, Scratch& scratch, std::vector<TokenId>& out) const {
   // A text past PCRE2's limits is still encoded, in longer words.
-  static_cast<void>(pre_tokenizer_.split(text, ends));
-  MergeWork work;
+  static_cast<void>(pre_tokenizer_.split(text, scratch.ends));
   std::size_t begin = 0;
-  for (const std::uint32_t end : ends) {
-    encode_word(text.substr(begin, end - begin), work, out);
+  for (const std::uint32_t end : scratch.ends) {
+    const std::string_view word = text.substr(begin, end - begin);
+    scratch.words.append(word, [&] { encode_word(word, scratch.work, out); });
     begin = end;
   }
 }

@@ -11,7 +11,6 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/text/merge.h"
 #include "engine/text/piece_table.h"
 #include "engine/text/pre_tokenizer.h"
 #include "engine/text/vocabulary_tokenizer.h"
@@ -47,8 +46,8 @@ class BpeTokenizer final : public VocabularyTokenizer {
 
   void read_merges(const GgufFile& file);
   std::int32_t symbol_of(std::string_view bytes);
-  void encode_plain(std::string_view text, std::vector<TokenId>& out) const override;
-  void encode_words(std::string_view text, std::vector<TokenId>& out) const;
+  void encode_plain(std::string_view text, Scratch& scratch, std::vector<TokenId>& out) const override;
+  void encode_words(std::string_view text, Scratch& scratch, std::vector<TokenId>& out) const;
   void encode_word(std::string_view word, MergeWork& work, std::vector<TokenId>& out) const;
   void emit(const MergeNode& node, std::string_view word, std::vector<TokenId>& out) const;
 

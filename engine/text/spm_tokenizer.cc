@@ -20,10 +20,7 @@ std::uint32_t priority_of(float score) {
   return (bits >> 31) != 0 ? bits : ~(bits | 0x80000000U);
 }
 
-std::string escape_spaces(std::string_view text, bool add_prefix) {
-  std::string out;
-  out.reserve(text.size() + text.size() / 2 + kSpaceMark.size());
-  if (add_prefix) out.append(kSpaceMark);
+void append_spelled(std::string_view text, std::string& out) {
   for (const char c : text) {
     if (c == ' ') {
       out.append(kSpaceMark);
@@ -31,7 +28,6 @@ std::string escape_spaces(std::string_view text, bool add_prefix) {
       out.push_back(c);
     }
   }
-  return out;
 }
 
 }  // namespace
@@ -74,20 +70,31 @@ void SpmTokenizer::read_scores(const GgufFile& file) {
   }
 }
 
-void SpmTokenizer::encode_plain(std::string_view text, std::vector<TokenId>& out) const {
-  const std::string escaped = escape_spaces(text, add_space_prefix_);
-  const std::string_view all = escaped;
-  MergeWork work;
+void SpmTokenizer::encode_plain(std::string_view text, Scratch& scratch, std::vector<TokenId>& out) const {
   std::size_t begin = 0;
-  for (std::size_t mark = 0; (mark = all.find(kSpaceMark, mark + 1)) != std::string_view::npos;) {
-    if (joins_space_[static_cast<unsigned char>(all[mark - 1])]) continue;
-    encode_word(all.substr(begin, mark - begin), work, out);
-    begin = mark;
+  const auto append = [&](std::size_t end) {
+    const std::string_view word = text.substr(begin, end - begin);
+    if (begin == 0 && add_space_prefix_) {
+      encode_word(word, true, scratch, out);
+    } else {
+      scratch.words.append(word, [&] { encode_word(word, false, scratch, out); });
+    }
+    begin = end;
+  };
+  for (std::size_t space = 0; (space = text.find(' ', space + 1)) != std::string_view::npos;) {
+    const char before = text[space - 1] == ' ' ? kSpaceMark.back() : text[space - 1];
+    if (!joins_space_[static_cast<unsigned char>(before)]) append(space);
   }
-  encode_word(all.substr(begin), work, out);
+  append(text.size());
 }
 
-void SpmTokenizer::encode_word(std::string_view word, MergeWork& work, std::vector<TokenId>& out) const {
+void SpmTokenizer::encode_word(std::string_view text, bool space_before, Scratch& scratch,
+                               std::vector<TokenId>& out) const {
+  scratch.spelled.clear();
+  if (space_before) scratch.spelled.append(kSpaceMark);
+  append_spelled(text, scratch.spelled);
+  const std::string_view word = scratch.spelled;
+  MergeWork& work = scratch.work;
   work.clear();
   for (std::size_t i = 0; i < word.size();) {
     const std::size_t length = std::max<std::size_t>(utf8_length_at(word, i), 1);

@@ -6,7 +6,7 @@
 // spelling. Bytes that are not UTF-8 are characters of one byte, so that they come back as they were.
 //
 // Why not libsentencepiece: it admits one unknown piece (phi-3's vocabulary has 53), replaces bytes that are not UTF-8,
-// and needs a model file to be made up from the GGUF and a second protobuf runtime in the server.
+// wants a model file made up from the GGUF, and Debian's build exports a protobuf of its own beside the server's.
 //
 // Time O(n log n). A text is merged word by word where that is exact: no piece holds the byte before the space and the
 // space together.
@@ -17,7 +17,6 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/text/merge.h"
 #include "engine/text/piece_table.h"
 #include "engine/text/vocabulary_tokenizer.h"
 
@@ -29,8 +28,8 @@ class SpmTokenizer final : public VocabularyTokenizer {
 
  private:
   void read_scores(const GgufFile& file);
-  void encode_plain(std::string_view text, std::vector<TokenId>& out) const override;
-  void encode_word(std::string_view escaped, MergeWork& work, std::vector<TokenId>& out) const;
+  void encode_plain(std::string_view text, Scratch& scratch, std::vector<TokenId>& out) const override;
+  void encode_word(std::string_view text, bool space_before, Scratch& scratch, std::vector<TokenId>& out) const;
   void emit(const MergeNode& node, std::string_view word, std::vector<TokenId>& out) const;
 
   const bool add_space_prefix_;

@@ -21,10 +21,11 @@ VocabularyTokenizer::VocabularyTokenizer(const GgufFile& file, Spelling spelling
 void VocabularyTokenizer::encode(std::string_view text, bool parse_special, std::vector<TokenId>& out) const {
   FOLIO_CHECK(text.size() < (std::size_t{1} << 31), "the fronts bound the size of a text");
   const SpecialMatcher& matcher = parse_special ? all_special_ : user_defined_;
+  Scratch scratch{WordCache(text.size(), out), {}, {}, {}};
   for (std::size_t position = 0; position < text.size();) {
     const SpecialMatcher::Match match = matcher.find(text, position);
     const std::size_t plain_end = match.id < 0 ? text.size() : match.begin;
-    if (plain_end > position) encode_plain(text.substr(position, plain_end - position), out);
+    if (plain_end > position) encode_plain(text.substr(position, plain_end - position), scratch, out);
     if (match.id < 0) return;
     out.push_back(match.id);
     position = match.end;

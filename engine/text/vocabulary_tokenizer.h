@@ -2,12 +2,15 @@
 // is the subclass's.
 #pragma once
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "engine/text/merge.h"
 #include "engine/text/special_matcher.h"
 #include "engine/text/tokenizer.h"
 #include "engine/text/vocabulary.h"
+#include "engine/text/word_cache.h"
 
 namespace folio {
 
@@ -30,8 +33,16 @@ class VocabularyTokenizer : public Tokenizer {
  protected:
   VocabularyTokenizer(const GgufFile& file, Spelling spelling, bool add_bos_by_default);
 
-  // Appends the ids of a text without special tokens, not empty.
-  virtual void encode_plain(std::string_view text, std::vector<TokenId>& out) const = 0;
+  // What one encode() uses again and again.
+  struct Scratch {
+    WordCache words;
+    MergeWork work;
+    std::vector<std::uint32_t> ends;
+    std::string spelled;
+  };
+
+  // Appends the ids of a part of the text without special tokens, not empty.
+  virtual void encode_plain(std::string_view text, Scratch& scratch, std::vector<TokenId>& out) const = 0;
 
   const Vocabulary vocabulary_;
 

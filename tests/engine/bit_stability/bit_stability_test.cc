@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <future>
 #include <random>
 
 #include "engine/engine.h"
@@ -83,17 +84,21 @@ Run run(const Subject& subject, const std::string& isa, const Setting& setting,
   options.check_invariants = true;
   Run result;
   std::vector<std::shared_ptr<TokenStream>> streams;
+  std::promise<void> all_submitted;  // no step ends before: who is there does not hang on how fast this thread is
+  std::shared_future<void> submitted = all_submitted.get_future().share();
   {
     Engine engine(*loaded.model, *subject.tokenizer, clock, options);
     engine.set_step_observer([&](const StepRecord& step) {
+      submitted.wait();
       result.most_slices = std::max(result.most_slices, step.num_decode_slices + step.num_prefill_slices);
       result.mixed_steps += step.num_decode_slices > 0 && step.num_prefill_slices > 0 ? 1 : 0;
     });
     for (const GenerationRequest& request : requests) {
       streams.push_back(std::make_shared<TokenStream>([] {}));
       const auto id = engine.submit(request, streams.back());
-      if (!id) throw std::runtime_error(id.error().message);
+      EXPECT_TRUE(id) << id.error().message;
     }
+    all_submitted.set_value();
     if (!engine.wait_idle(clock.now() + std::chrono::minutes(10)))
       throw std::runtime_error("not idle after ten minutes");
     const LoadSnapshot load = engine.load();

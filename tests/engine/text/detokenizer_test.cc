@@ -1,1 +1,128 @@
+#include "engine/text/detokenizer.h"
+
 #include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+namespace folio {
+namespace {
+
+constexpr std::string_view kBad = "\xEF\xBF\xBD";
+
+std::string bad(int count, std::string_view tail) {
+  std::string out;
+  for (int i = 0; i < count; ++i) out.append(kBad);
+  return out.append(tail);
+}
+
+// Another way to the same: is this a prefix of some well-formed code point, by decoding and the code point's own
+// bounds?
+bool is_prefix_of_code_point(const std::string& bytes) {
+  const auto b = [&](std::size_t i) { return static_cast<unsigned char>(bytes[i]); };
+  std::size_t length = 0;
+  std::uint32_t low = 0;
+  if (b(0) >= 0xC0 && b(0) <= 0xDF) length = 2, low = 0x80;
+  if (b(0) >= 0xE0 && b(0) <= 0xEF) length = 3, low = 0x800;
+  if (b(0) >= 0xF0 && b(0) <= 0xF7) length = 4, low = 0x10000;
+  if (b(0) < 0x80) return bytes.size() == 1;
+  if (length == 0 || bytes.size() > length) return false;
+  std::uint32_t first = b(0) & (0x7FU >> length);
+  std::uint32_t last = first;
+  for (std::size_t i = 1; i < length; ++i) {
+    if (i < bytes.size() && (b(i) & 0xC0) != 0x80) return false;
+    first = first << 6 | (i < bytes.size() ? b(i) & 0x3FU : 0U);
+    last = last << 6 | (i < bytes.size() ? b(i) & 0x3FU : 0x3FU);
+  }
+  // Some code point between first and last: long enough, in range, not a surrogate.
+  if (last < low || first > 0x10FFFF) return false;
+  return !(first >= 0xD800 && last <= 0xDFFF);
+}
+
+// Whole string at once: at each place the longest prefix of a code point; whole ones stay, others become one U+FFFD.
+std::string oracle(const std::string& bytes) {
+  std::string out;
+  for (std::size_t i = 0; i < bytes.size();) {
+    std::size_t length = 1;
+    while (i + length < bytes.size() && length < 4 && is_prefix_of_code_point(bytes.substr(i, length + 1))) ++length;
+    const std::string part = bytes.substr(i, length);
+    const auto lead = static_cast<unsigned char>(part[0]);
+    const std::size_t whole = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    out += is_prefix_of_code_point(part) && length == whole ? part : std::string(kBad);
+    i += length;
+  }
+  return out;
+}
+
+std::string random_bytes(std::mt19937& random) {
+  // Bytes at the edges of the table of well-formed sequences, so that all its rows are met.
+  static const std::string alphabet =
+      "aZ\x7F\x80\x8F\x90\x9F\xA0\xBF\xC0\xC1\xC2\xDF\xE0\xE1\xEC\xED\xEE\xEF\xF0\xF1\xF3\xF4\xF5\xFF";
+  std::string bytes(random() % 12, '\0');
+  for (char& c : bytes)
+    c = random() % 8 == 0 ? static_cast<char>(random() % 256) : alphabet[random() % alphabet.size()];
+  return bytes;
+}
+
+TEST(Utf8Stream, EqualsTheWholeStringRuleForAnySplit) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 100'000; ++round) {
+    const std::string bytes = random_bytes(random);
+    std::string out;
+    Utf8Stream stream;
+    for (std::size_t i = 0; i < bytes.size();) {
+      const std::size_t size = std::min<std::size_t>(random() % 4, bytes.size() - i);
+      const std::size_t before = out.size();
+      stream.push(std::string_view(bytes).substr(i, size), out);
+      ASSERT_TRUE(is_valid_utf8(std::string_view(out).substr(before))) << "a delta is valid on its own";
+      i += size;
+    }
+    stream.finish(out);
+    ASSERT_EQ(out, oracle(bytes));
+    ASSERT_EQ(sanitize_utf8(bytes), out);
+    ASSERT_EQ(is_valid_utf8(bytes), out == bytes);
+  }
+}
+
+TEST(Utf8Stream, ReplacesMaximalSubparts) {
+  // The example of the Unicode standard, section 3.9, table 3-8, and its neighbours.
+  EXPECT_EQ(sanitize_utf8("\xC0\xAF\xE0\x80\xBF\xF0\x81\x82\x41"), bad(8, "A"));
+  EXPECT_EQ(sanitize_utf8("\xED\xA0\x80\xED\xBF\xBF\xED\xAF\x41"), bad(8, "A"));
+  EXPECT_EQ(sanitize_utf8("\xE1\x80\xE2\xF0\x91\x92\xF1\xBF\x41"), bad(4, "A"));
+  EXPECT_EQ(sanitize_utf8("\xF4\x91\x92\x93\xFF\x41"), bad(5, "A"));
+  EXPECT_EQ(sanitize_utf8("\x80\xBF\x42"), bad(2, "B"));
+}
+
+TEST(Utf8Stream, HoldsACodePointUntilItIsWhole) {
+  Utf8Stream stream;
+  std::string out;
+  for (const std::string_view part : {"\x20\xF0\x9F", "\xA6"}) stream.push(part, out);
+  EXPECT_EQ(out, " ");
+  stream.push("\x99", out);
+  EXPECT_EQ(out, " \xF0\x9F\xA6\x99");
+  stream.finish(out);
+  EXPECT_EQ(out, " \xF0\x9F\xA6\x99");
+}
+
+TEST(Utf8Stream, EndsADanglingCodePointWithOneReplacement) {
+  Utf8Stream stream;
+  std::string out;
+  stream.push("x\xF0\x9F\xA6", out);
+  EXPECT_EQ(out, "x");
+  stream.finish(out);
+  stream.finish(out);
+  EXPECT_EQ(out, "x\xEF\xBF\xBD");
+  stream.push("y", out);
+  EXPECT_EQ(out, "x\xEF\xBF\xBDy") << "usable again after finish";
+}
+
+TEST(TruncateUtf8, NeverSplitsACodePoint) {
+  const std::string text = "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\xA6\x99z";
+  const std::vector<std::size_t> expected = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 11, 11};
+  for (std::size_t max = 0; max < expected.size(); ++max)
+    EXPECT_EQ(truncate_utf8(text, max).size(), expected[max]) << max;
+  EXPECT_EQ(truncate_utf8("\x80\x80\x80\x80\x80", 3).size(), 3U);
+}
+
+}  // namespace
+}  // namespace folio

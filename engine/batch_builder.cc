@@ -1,0 +1,57 @@
+#include "engine/batch_builder.h"
+
+#include "base/check.h"
+
+namespace folio {
+namespace {
+
+void add_tokens(const Slice& slice, std::int32_t block_size, StepBatch& batch) {
+  const Sequence& sequence = *slice.sequence;
+  const std::span<const BlockId> blocks = sequence.blocks.ids();
+  FOLIO_CHECK(slice.first + slice.count <= sequence.num_tokens(), "a batch is built from tokens that are known");
+  for (std::int64_t position = slice.first; position < slice.first + slice.count; ++position) {
+    const BlockId block = blocks[static_cast<std::size_t>(position / block_size)];
+    batch.tokens.push_back(sequence.tokens[static_cast<std::size_t>(position)]);
+    batch.positions.push_back(static_cast<std::int32_t>(position));
+    batch.slots.push_back(block * block_size + static_cast<std::int32_t>(position % block_size));
+  }
+  batch.query_start.push_back(batch.num_tokens());
+}
+
+// Only the blocks that hold the context: a table may be longer than what was computed so far.
+void add_context(const Slice& slice, std::int32_t block_size, StepBatch& batch) {
+  const auto context_len = static_cast<std::int32_t>(slice.first + slice.count);
+  const std::span<const BlockId> blocks = slice.sequence->blocks.ids();
+  const auto num_blocks = static_cast<std::size_t>((context_len + block_size - 1) / block_size);
+  FOLIO_CHECK(num_blocks <= blocks.size(), "the block table covers what is computed");
+  batch.context_len.push_back(context_len);
+  batch.block_ids.insert(batch.block_ids.end(), blocks.begin(),
+                         blocks.begin() + static_cast<std::ptrdiff_t>(num_blocks));
+  batch.block_start.push_back(static_cast<std::int32_t>(batch.block_ids.size()));
+}
+
+void add_sample(const Slice& slice, StepBatch& batch) {
+  const Sequence& sequence = *slice.sequence;
+  SampleRequest sample;
+  sample.logit_row = static_cast<std::int32_t>(batch.logit_rows.size());
+  sample.params = &sequence.owner->request.sampling;
+  sample.sequence_index = sequence.index;
+  sample.position = slice.first + slice.count;
+  sample.tokens = sequence.tokens;
+  sample.num_prompt_tokens = sequence.num_prompt_tokens();
+  batch.samples.push_back(sample);
+  batch.logit_rows.push_back(batch.num_tokens() - 1);
+}
+
+}  // namespace
+
+void build_batch(const StepPlan& plan, std::int32_t block_size, StepBatch& batch) {
+  batch.clear();
+  for (const Slice& slice : plan.slices) {
+    add_tokens(slice, block_size, batch);
+    add_context(slice, block_size, batch);
+    if (slice.num_logits > 0) add_sample(slice, batch);
+  }
+}
+
+}  // namespace folio

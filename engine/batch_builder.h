@@ -1,0 +1,15 @@
+// From a plan to the flat arrays that a model sees. Pure: reads the plan and its sequences, touches nothing else.
+#pragma once
+#include <cstdint>
+
+#include "engine/kernels/step_batch.h"
+#include "scheduler/step_plan.h"
+
+namespace folio {
+
+// Slice i becomes sequence i of the batch, the plan's sample i becomes batch.samples[i] (without masked ids). The batch
+// keeps its memory from step to step; its spans and pointers lead into the sequences, so it stands until the commit.
+// REQUIRES depth 1: every token is known.
+void build_batch(const StepPlan& plan, std::int32_t block_size, StepBatch& batch);
+
+}  // namespace folio

@@ -1,0 +1,70 @@
+// What the engine keeps beside the scheduler for each live request: its stream and its stop checkers. Sampled tokens
+// pass the checkers here, and what commit said becomes pushes. Engine thread only.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/error.h"
+#include "base/params.h"
+#include "engine/sampling/sampler.h"
+#include "engine/text/stop_checker.h"
+#include "engine/token_stream.h"
+#include "scheduler/events.h"
+#include "scheduler/request.h"
+#include "scheduler/step_plan.h"
+
+namespace folio {
+
+class Delivery {
+ public:
+  explicit Delivery(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+
+  // REQUIRES max_tokens already clipped.
+  void add(const Request& request, bool skip_special, std::shared_ptr<TokenStream> stream);
+  // The error that the request's stream will end with; the first one stands. Unknown ids are ignored.
+  void set_error(RequestId id, const Error& error);
+  std::vector<RequestId> live_ids() const;
+
+  // Sets what may not be sampled in each of the plan's samples.
+  void mask(const StepPlan& plan, std::span<SampleRequest> samples) const;
+  // Sample i of the plan became tokens[i]: verdicts()[i] says whether that ended its sequence.
+  void check_stops(const StepPlan& plan, std::span<const SampledToken> tokens);
+  std::span<const FinishReason> verdicts() const { return verdicts_; }
+
+  // Pushes what a commit said (tokens: those of check_stops, moved from), then notifies each stream that got something,
+  // once.
+  void deliver(const Events& events, std::span<SampledToken> tokens);
+
+ private:
+  struct Live {
+    std::shared_ptr<TokenStream> stream;
+    StoppingParams stopping;            // the checkers refer to it
+    std::vector<StopChecker> checkers;  // by index
+    std::int64_t num_prompt_tokens = 0;
+    std::optional<Error> error;
+    std::int64_t num_tokens = 0;
+    bool started = false;
+    bool touched = false;  // in this delivery
+  };
+  Live& at(RequestId id) { return *live_.at(id); }
+  void start(Live& live, std::int64_t cached_tokens);
+  void finish(Live& live, const SequenceEvent& event);
+  void end(const RequestSummary& summary);
+  void touch(Live& live);
+
+  const Tokenizer& tokenizer_;
+  std::unordered_map<RequestId, std::unique_ptr<Live>> live_;
+  std::vector<Live*> touched_;
+  std::vector<std::shared_ptr<TokenStream>> ended_;  // their requests are gone, their notification is not
+  // Of the step's samples.
+  std::vector<StopVerdict> stops_;
+  std::vector<FinishReason> verdicts_;
+  std::vector<std::string> released_;
+};
+
+}  // namespace folio

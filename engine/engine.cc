@@ -1,0 +1,395 @@
+#include "engine/engine.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "block_manager/block_manager.h"
+#include "engine/batch_builder.h"
+#include "engine/delivery.h"
+#include "engine/load_meter.h"
+#include "scheduler/scheduler.h"
+
+namespace folio {
+namespace {
+
+FinishReason finish_reason(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kCancelled:
+      return FinishReason::kCancelled;
+    case ErrorCode::kDeadlineExceeded:
+      return FinishReason::kDeadline;
+    default:
+      return FinishReason::kError;
+  }
+}
+
+}  // namespace
+
+class Engine::Impl {
+ public:
+  Impl(Model& model, const Tokenizer& tokenizer, const Clock& clock, const EngineOptions& options);
+  ~Impl();
+
+  Result<RequestId> submit(GenerationRequest request, std::shared_ptr<TokenStream> stream);
+  void cancel(RequestId id, std::int32_t index);
+  LoadSnapshot load() const;
+  void stop_accepting();
+  bool wait_idle(TimePoint deadline);
+  void end_all(Error reason);
+  void set_step_observer(std::function<void(const StepRecord&)> observer) { observer_ = std::move(observer); }
+  std::int32_t max_context() const { return limits_.max_context; }
+
+  static constexpr std::int32_t kAllIndices = -1;
+
+ private:
+  struct Submission {
+    Request request;
+    bool skip_special;
+    std::shared_ptr<TokenStream> stream;
+  };
+  struct Cancel {
+    RequestId id;
+    std::int32_t index;
+  };
+  // News for the engine thread.
+  struct Inbox {
+    std::vector<Submission> submissions;
+    std::vector<Cancel> cancels;
+    std::optional<Error> end_all;
+    QueueLoad load;  // of the submissions
+    bool empty() const { return submissions.empty() && cancels.empty() && !end_all; }
+    void clear();
+  };
+
+  // Engine thread.
+  void run();
+  bool take_inbox();
+  void cancel_now(RequestId id, std::int32_t index);
+  const Events& run_step(const StepPlan& plan);
+  void compute(const StepPlan& plan);
+  void describe(const StepPlan& plan);
+  void publish_load(bool was_step);
+  void settle(std::size_t num_ended);
+  double lap();
+
+  Model& model_;
+  const Clock& clock_;
+  const SchedulerLimits limits_;
+  const bool check_invariants_;
+  std::function<void(const StepRecord&)> observer_;
+
+  // Engine thread only.
+  BlockManager blocks_;
+  Scheduler scheduler_;
+  Delivery delivery_;
+  StepBatch batch_;
+  std::vector<SampledToken> sampled_;
+  std::vector<TokenId> tokens_;
+  Inbox taken_;
+  StepRecord record_;
+  TimePoint lap_start_{};
+
+  mutable std::mutex mutex_;  // for all below; never held while a step runs
+  std::condition_variable wake_;
+  std::condition_variable idle_;
+  Inbox inbox_;
+  QueueLoad queue_;            // of the scheduler; with the inbox's load, what a newcomer finds before it
+  std::int64_t num_open_ = 0;  // accepted and not ended
+  RequestId last_id_ = 0;
+  bool accepting_ = true;
+  bool stopping_ = false;
+  LoadSnapshot snapshot_;
+  LoadMeter meter_;
+
+  std::thread thread_;  // last: it uses all of the above
+};
+
+// ---- any thread
+
+Engine::Impl::Impl(Model& model, const Tokenizer& tokenizer, const Clock& clock, const EngineOptions& options)
+    : model_(model),
+      clock_(clock),
+      limits_(scheduler_limits(model, options)),
+      check_invariants_(options.check_invariants),
+      blocks_(model.num_blocks(), model.block_size(), options.block_shuffle_seed),
+      scheduler_(blocks_, limits_, clock),
+      delivery_(tokenizer) {
+  publish_load(false);
+  thread_ = std::thread([this] { run(); });
+}
+
+Engine::Impl::~Impl() {
+  end_all({ErrorCode::kUnavailable, "the server is shutting down"});
+  {
+    const std::lock_guard lock(mutex_);
+    accepting_ = false;
+    stopping_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+Result<RequestId> Engine::Impl::submit(GenerationRequest request, std::shared_ptr<TokenStream> stream) {
+  const auto num_prompt = static_cast<std::int64_t>(request.prompt.size());
+  Submission submission{{}, request.skip_special, std::move(stream)};
+  Request& out = submission.request;
+  out.prompt = std::move(request.prompt);
+  out.sampling = std::move(request.sampling);
+  out.stopping = std::move(request.stopping);
+  out.n = request.n;
+  out.priority = request.priority;
+  out.arrival = clock_.now();
+  out.deadline = request.deadline;
+
+  const std::lock_guard lock(mutex_);
+  if (!accepting_) return Error{ErrorCode::kUnavailable, "the server is shutting down and takes no new requests"};
+  const QueueLoad ahead{queue_.requests + inbox_.load.requests, queue_.prompt_tokens + inbox_.load.prompt_tokens};
+  if (auto error = refusal(limits_, ahead, num_prompt, out.stopping.max_tokens, out.n)) return *std::move(error);
+  out.stopping.max_tokens = clipped_max_tokens(limits_, num_prompt, out.stopping.max_tokens);
+  out.id = ++last_id_;
+  ++num_open_;
+  ++inbox_.load.requests;
+  inbox_.load.prompt_tokens += num_prompt;
+  inbox_.submissions.push_back(std::move(submission));
+  wake_.notify_one();
+  return last_id_;
+}
+
+void Engine::Impl::cancel(RequestId id, std::int32_t index) {
+  const std::lock_guard lock(mutex_);
+  inbox_.cancels.push_back({id, index});
+  wake_.notify_one();
+}
+
+void Engine::Impl::end_all(Error reason) {
+  const std::lock_guard lock(mutex_);
+  if (!inbox_.end_all) inbox_.end_all = std::move(reason);
+  wake_.notify_one();
+}
+
+void Engine::Impl::stop_accepting() {
+  const std::lock_guard lock(mutex_);
+  accepting_ = false;
+}
+
+bool Engine::Impl::wait_idle(TimePoint deadline) {
+  std::unique_lock lock(mutex_);
+  const auto idle = [this] { return num_open_ == 0; };
+  if (deadline != kNoDeadline) return idle_.wait_until(lock, deadline, idle);
+  idle_.wait(lock, idle);
+  return true;
+}
+
+LoadSnapshot Engine::Impl::load() const {
+  const TimePoint now = clock_.now();
+  const std::lock_guard lock(mutex_);
+  LoadSnapshot snapshot = snapshot_;
+  snapshot.prompt_tokens_per_second = meter_.prompt_tokens_per_second(now);
+  snapshot.output_tokens_per_second = meter_.output_tokens_per_second(now);
+  snapshot.last_step_ms = meter_.last_step_ms();
+  snapshot.mean_step_ms = meter_.mean_step_ms();
+  return snapshot;
+}
+
+// ---- the engine thread
+
+void Engine::Impl::run() {
+  while (take_inbox()) {
+    if (scheduler_.empty()) continue;
+    lap();
+    const StepPlan& plan = scheduler_.schedule();
+    const Events& events = plan.slices.empty() ? scheduler_.commit(plan, {}, {}) : run_step(plan);
+    FOLIO_CHECK(!plan.slices.empty() || !events.empty(), "a schedule that finds a request moves or ends something");
+    const std::size_t num_ended = events.ended.size();
+    publish_load(plan.num_tokens > 0);
+    delivery_.deliver(events, sampled_);
+    settle(num_ended);
+  }
+}
+
+// Sleeps while there is nothing to do. False: the engine stops, and nothing is left.
+bool Engine::Impl::take_inbox() {
+  {
+    std::unique_lock lock(mutex_);
+    wake_.wait(lock, [this] { return !inbox_.empty() || !scheduler_.empty() || stopping_; });
+    if (stopping_ && inbox_.empty() && scheduler_.empty()) return false;
+    queue_.requests += inbox_.load.requests;
+    queue_.prompt_tokens += inbox_.load.prompt_tokens;
+    std::swap(inbox_, taken_);
+  }
+  for (Submission& submission : taken_.submissions) {
+    delivery_.add(submission.request, submission.skip_special, std::move(submission.stream));
+    FOLIO_CHECK(!scheduler_.submit(std::move(submission.request)), "what submit took, the scheduler takes");
+  }
+  for (const auto& [id, index] : taken_.cancels) cancel_now(id, index);
+  if (taken_.end_all) {
+    for (RequestId id : delivery_.live_ids()) {
+      delivery_.set_error(id, *taken_.end_all);
+      scheduler_.end(id, finish_reason(taken_.end_all->code));
+    }
+  }
+  taken_.clear();
+  return true;
+}
+
+void Engine::Impl::cancel_now(RequestId id, std::int32_t index) {
+  if (index != kAllIndices) {
+    scheduler_.end(id, index, FinishReason::kCancelled);
+    return;
+  }
+  delivery_.set_error(id, {ErrorCode::kCancelled, "cancelled"});
+  scheduler_.end(id, FinishReason::kCancelled);
+}
+
+// batch -> logits -> tokens -> stops -> commit.
+const Events& Engine::Impl::run_step(const StepPlan& plan) {
+  record_ = {};
+  record_.schedule_ms = lap();
+  {
+    const std::lock_guard lock(mutex_);
+    queue_ = scheduler_.queue();  // what was started with this plan makes room in the queue at once
+  }
+  describe(plan);
+  const Events* events = nullptr;
+  try {
+    compute(plan);
+    delivery_.check_stops(plan, sampled_);
+    events = &scheduler_.commit(plan, tokens_, delivery_.verdicts());
+  } catch (const std::exception& e) {
+    for (const Slice& slice : plan.slices) {
+      delivery_.set_error(slice.sequence->owner->request.id,
+                          {ErrorCode::kInternal, std::string("the step failed: ") + e.what()});
+    }
+    events = &scheduler_.fail(plan);
+  }
+  record_.commit_ms = lap();
+  if (check_invariants_) {
+    const auto broken = scheduler_.broken_invariant();
+    FOLIO_CHECK(!broken, broken.value_or("").c_str());
+  }
+  if (observer_) observer_(record_);
+  return *events;
+}
+
+// Throws what the model threw.
+void Engine::Impl::compute(const StepPlan& plan) {
+  build_batch(plan, limits_.block_size, batch_);
+  delivery_.mask(plan, batch_.samples);
+  record_.build_ms = lap();
+  const Logits logits = model_.forward(batch_);
+  record_.forward_ms = lap();
+  sampled_.assign(batch_.samples.size(), {});
+  model_.sample(logits, batch_.samples, sampled_);
+  record_.sample_ms = lap();
+  tokens_.clear();
+  for (const SampledToken& token : sampled_) {
+    if (token.id < 0 || token.id >= model_.vocab_size()) throw std::runtime_error("a token outside of the vocabulary");
+    tokens_.push_back(token.id);
+  }
+}
+
+void Engine::Impl::describe(const StepPlan& plan) {
+  record_.step = plan.step;
+  record_.num_tokens = plan.num_tokens;
+  for (const Slice& slice : plan.slices) {
+    const bool continues =
+        slice.count == 1 && slice.num_logits == 1 && slice.first >= slice.sequence->num_prompt_tokens();
+    ++(continues ? record_.num_decode_slices : record_.num_prefill_slices);
+  }
+}
+
+// Milliseconds since the last call.
+double Engine::Impl::lap() {
+  const TimePoint now = clock_.now();
+  return to_ms(now - std::exchange(lap_start_, now));
+}
+
+// Before the streams hear of a step's ends, so that whoever waits for an end finds its blocks given back.
+void Engine::Impl::publish_load(bool was_step) {
+  const SchedulerCounts counts = scheduler_.counts();
+  const BlockCounts blocks = scheduler_.count_blocks();
+  const double step_ms =
+      record_.schedule_ms + record_.build_ms + record_.forward_ms + record_.sample_ms + record_.commit_ms;
+  const TimePoint now = clock_.now();
+  const std::lock_guard lock(mutex_);
+  queue_ = scheduler_.queue();
+  if (was_step) {
+    meter_.record(now, step_ms, counts.prompt_tokens - snapshot_.prompt_tokens,
+                  counts.output_tokens - snapshot_.output_tokens);
+  }
+  snapshot_.num_running = counts.running_requests;
+  snapshot_.num_waiting = counts.waiting_requests;
+  snapshot_.blocks_total = blocks.total;
+  snapshot_.blocks_free = blocks.free;
+  snapshot_.blocks_held = blocks.held;
+  snapshot_.blocks_cached = blocks.cached;
+  snapshot_.blocks_unaccounted = blocks.unaccounted;
+  snapshot_.num_steps = counts.num_steps;
+  snapshot_.prompt_tokens = counts.prompt_tokens;
+  snapshot_.output_tokens = counts.output_tokens;
+  snapshot_.num_preemptions = counts.num_preemptions;
+}
+
+void Engine::Impl::settle(std::size_t num_ended) {
+  if (num_ended == 0) return;
+  const std::lock_guard lock(mutex_);
+  num_open_ -= static_cast<std::int64_t>(num_ended);
+  if (num_open_ == 0) idle_.notify_all();
+}
+
+void Engine::Impl::Inbox::clear() {
+  submissions.clear();
+  cancels.clear();
+  end_all.reset();
+  load = {};
+}
+
+// ---- Engine
+
+Engine::Engine(Model& model, const Tokenizer& tokenizer, const Clock& clock, EngineOptions options)
+    : impl_(std::make_unique<Impl>(model, tokenizer, clock, options)) {}
+
+Engine::~Engine() = default;
+
+Result<RequestId> Engine::submit(GenerationRequest request, std::shared_ptr<TokenStream> stream) {
+  return impl_->submit(std::move(request), std::move(stream));
+}
+
+void Engine::cancel(RequestId id) {
+  impl_->cancel(id, Impl::kAllIndices);
+}
+
+void Engine::cancel(RequestId id, std::int32_t index) {
+  if (index >= 0) impl_->cancel(id, index);
+}
+
+LoadSnapshot Engine::load() const {
+  return impl_->load();
+}
+
+void Engine::stop_accepting() {
+  impl_->stop_accepting();
+}
+
+bool Engine::wait_idle(TimePoint deadline) {
+  return impl_->wait_idle(deadline);
+}
+
+void Engine::end_all(Error reason) {
+  impl_->end_all(std::move(reason));
+}
+
+void Engine::set_step_observer(std::function<void(const StepRecord&)> observer) {
+  impl_->set_step_observer(std::move(observer));
+}
+
+std::int32_t Engine::max_context() const {
+  return impl_->max_context();
+}
+
+}  // namespace folio

@@ -1,0 +1,56 @@
+// What a commit gives back, by request id: the engine routes it to streams.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/params.h"
+
+namespace folio {
+
+// A sequence gave a token, ended, or both at once.
+struct SequenceEvent {
+  RequestId request = 0;
+  std::int32_t index = 0;
+  std::int32_t sample = -1;  // which of the step's samples; -1: it ended without a new token
+  FinishReason finish = FinishReason::kNone;
+};
+
+struct RequestStarted {
+  RequestId request = 0;
+  std::int64_t prompt_tokens = 0;
+  std::int64_t cached_tokens = 0;
+};
+
+// The request is over: all of its sequences ended.
+struct RequestSummary {
+  RequestId request = 0;
+  std::int64_t prompt_tokens = 0;
+  std::int64_t cached_tokens = 0;
+  std::int64_t output_tokens = 0;
+  std::int64_t recomputed_tokens = 0;
+  std::int32_t num_chunks = 0;  // slices with prompt tokens that were not computed before
+  std::int32_t num_preemptions = 0;
+  std::int32_t peak_blocks = 0;
+  TimePoint arrival{};
+  TimePoint first_scheduled{};  // epoch of the clock: never
+  TimePoint first_token{};      // likewise
+  TimePoint end{};
+};
+
+// In this order: `started` comes before the sequence's events, `ended` after them.
+struct Events {
+  std::vector<RequestStarted> started;
+  std::vector<SequenceEvent> sequences;
+  std::vector<RequestSummary> ended;
+
+  bool empty() const { return started.empty() && sequences.empty() && ended.empty(); }
+  void clear() {
+    started.clear();
+    sequences.clear();
+    ended.clear();
+  }
+};
+
+}  // namespace folio

@@ -1,0 +1,23 @@
+// What a client asked, as the scheduler sees it. A value; no stream in it: the engine routes commit's events by id.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/params.h"
+
+namespace folio {
+
+struct Request {
+  RequestId id = 0;
+  std::vector<TokenId> prompt;  // at least one token
+  SamplingParams sampling;
+  StoppingParams stopping;    // max_tokens is clipped to the rest of the context on arrival
+  std::int32_t n = 1;         // sequences
+  std::int32_t priority = 0;  // higher first
+  TimePoint arrival{};
+  TimePoint deadline = kNoDeadline;
+};
+
+}  // namespace folio

@@ -1,0 +1,161 @@
+// Continuous batching: decides, step by step, which sequences compute which positions in which blocks. Knows ids and
+// counts only, no bytes, no text. One thread.
+//
+//   schedule()  the only place that allocates or preempts
+//   commit()    the only place that advances, finishes, frees and gives back events; fail() is its form for a step that
+//               threw. Whatever else wants a sequence to end (end(), a deadline, no room to grow) marks it; the next
+//               schedule() then gives a plan without slices, to be committed at once.
+//
+// Depth: at most kMaxDepth plans with slices are in flight (scheduled, not yet committed); they commit in order. At
+// depth 2 a plan is made while the step before runs, so a slice's token may still be "row r of that step".
+//
+// Blocks of a sequence that ends or is preempted while steps are in flight stay with the newest of these, and are free
+// only when it was committed: no step ever finds a block that it names in another's hands.
+//
+// Progress: every schedule() at depth 1 that finds a live request gives a plan with slices, one of them the first in
+// the victim order's, or one that ends something (at depth 2: when no step is in flight). The first is never a victim
+// of running sequences and may take from all of them; who cannot grow waits a step and keeps its blocks.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "block_manager/block_manager.h"
+#include "scheduler/admission.h"
+#include "scheduler/events.h"
+#include "scheduler/policy.h"
+#include "scheduler/request.h"
+#include "scheduler/sequence.h"
+#include "scheduler/step_plan.h"
+
+namespace folio {
+
+struct SchedulerCounts {
+  std::int32_t running_requests = 0;  // with a sequence that holds blocks
+  std::int32_t waiting_requests = 0;
+  std::int64_t num_steps = 0;      // committed or failed
+  std::int64_t prompt_tokens = 0;  // computed, each once
+  std::int64_t output_tokens = 0;
+  std::int64_t num_preemptions = 0;
+};
+
+class Scheduler {
+ public:
+  static constexpr int kMaxDepth = 2;
+
+  // blocks and clock outlive the scheduler; the sizes in `limits` are those of `blocks`.
+  Scheduler(BlockManager& blocks, const SchedulerLimits& limits, const Clock& clock);
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // A reason why not, or nothing. Ids are new ones.
+  std::optional<Error> submit(Request request);
+  // Ends what is left of the request, or one sequence of it, with this reason: no more is planned for it. What is
+  // unknown or over is ignored.
+  void end(RequestId id, FinishReason reason);
+  void end(RequestId id, std::int32_t index, FinishReason reason);
+
+  // Stands until it is committed. Without slices it must be committed before the next schedule(), and does not count as
+  // in flight.
+  const StepPlan& schedule();
+  // tokens[i] and verdicts[i] belong to the plan's sample i; no verdicts: none ended. Slices of ended sequences are
+  // dropped. The events stand until the next commit() or fail().
+  const Events& commit(const StepPlan& plan, std::span<const TokenId> tokens, std::span<const FinishReason> verdicts);
+  // The step threw: its requests end with kError.
+  const Events& fail(const StepPlan& plan);
+
+  bool empty() const { return requests_.empty(); }
+  int num_in_flight() const { return num_in_flight_; }
+  QueueLoad queue() const { return queue_; }
+  SchedulerCounts counts() const;
+  BlockCounts count_blocks() { return blocks_.count(tables()); }
+  const SchedulerLimits& limits() const { return limits_; }
+
+  // Walks everything: blocks, tables, queues, counts. Nothing when all holds, else what does not.
+  std::optional<std::string> broken_invariant();
+
+ private:
+  // A plan in flight and what may be freed only once it was committed.
+  struct Step {
+    StepPlan plan;
+    std::vector<BlockTable> tables;
+    std::vector<std::unique_ptr<RequestState>> requests;
+  };
+
+  // schedule()
+  void mark_expired();
+  void mark(Sequence& sequence, FinishReason reason);
+  void grant_outputs();
+  bool grow(std::size_t i);
+  std::size_t find_victim(std::size_t taker) const;
+  void preempt(std::size_t i);
+  void grant_chunks();
+  Sequence* next_for_chunk(std::size_t& next_running, bool& admitting);
+  bool admit(Sequence& sequence);
+  bool take_places(const Sequence& sequence, std::int32_t num_blocks);
+  void grant(Sequence& sequence, std::int64_t count);
+  std::int32_t num_left() const { return limits_.max_batch_tokens - num_granted_; }
+  bool make_room(Sequence& sequence, std::int64_t num_tokens);
+  const StepPlan& emit_plan();
+
+  // commit()
+  Step& take_oldest(const StepPlan& plan);
+  void finish_marked();
+  void advance(const Slice& slice, std::int32_t sample, std::span<const TokenId> tokens,
+               std::span<const FinishReason> verdicts);
+  void count_computed(const Slice& slice);
+  void finish(Sequence& sequence, FinishReason reason, std::int32_t sample);
+  void close_requests();
+  void retire(Sequence& sequence);
+  void release(Step& step);
+
+  Step& newest() { return steps_[static_cast<std::size_t>((oldest_ + num_in_flight_ - 1) % kMaxDepth)]; }
+  std::span<const BlockTable* const> tables();
+  std::optional<std::string> broken_sequence(const Sequence& sequence) const;
+  std::optional<std::string> broken_orders() const;
+
+  BlockManager& blocks_;
+  const SchedulerLimits limits_;
+  const Clock& clock_;
+  TimePoint now_{};  // of the schedule() or commit() under way
+
+  std::unordered_map<RequestId, std::unique_ptr<RequestState>> requests_;  // live ones
+  std::set<Sequence*, policy::StartOrder> waiting_;
+  std::vector<Sequence*> running_;  // in the victim order
+  std::set<std::pair<TimePoint, RequestId>> deadlines_;
+  std::vector<Sequence*> marked_;  // to be ended by the next commit
+  std::vector<RequestId> over_;    // requests without a live sequence, until the end of the commit
+  std::array<Step, kMaxDepth> steps_;
+  int oldest_ = 0;
+  int num_in_flight_ = 0;
+  std::int32_t num_retired_blocks_ = 0;  // in the tables of steps in flight
+
+  // Of the plan being made.
+  std::vector<Sequence*> granted_;
+  std::vector<Sequence*> chunks_;  // running ones with more than one position to compute, in the start order
+  std::int32_t num_granted_ = 0;
+  std::int32_t num_promised_ = 0;  // retired blocks that a sequence waits for already
+
+  StepPlan nothing_;  // the plan without slices
+  Events events_;
+  std::vector<const BlockTable*> tables_;  // scratch of tables()
+  QueueLoad queue_;
+  SchedulerCounts counts_;
+  std::uint64_t num_arrivals_ = 0;
+  std::uint64_t num_admissions_ = 0;
+  std::uint64_t num_schedules_ = 0;
+  std::int64_t num_planned_ = 0;
+};
+
+}  // namespace folio

@@ -1,0 +1,101 @@
+// Many threads at once; run under ThreadSanitizer too.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <deque>
+#include <random>
+#include <thread>
+
+#include "tests/engine/reader.h"
+
+namespace folio {
+namespace {
+
+TEST(EngineThreads, TwoHundredStreamsAtOnce) {
+  Rig rig({.max_num_seqs = 32, .max_batch_tokens = 64, .block_shuffle_seed = 9}, 200);
+  std::deque<Reader> readers(200);
+  std::vector<GenerationRequest> requests;
+  for (int i = 0; i < 200; ++i) {
+    requests.push_back(request_of(i, 1 + i % 50, 20 + i % 13));
+    rig.submit(requests.back(), readers[static_cast<std::size_t>(i)]);
+  }
+  for (std::size_t i = 0; i < readers.size(); ++i) {
+    readers[i].wait_end();
+    EXPECT_EQ(readers[i].output().ids, fake_outputs(requests[i].prompt, requests[i].stopping.max_tokens, kVocab));
+    EXPECT_EQ(readers[i].output().finish, FinishReason::kLength);
+  }
+  EXPECT_TRUE(rig.idle());
+}
+
+// Callers that submit, read, cancel, are late, or go away, on a pool that is too small, with failing steps between.
+TEST(EngineThreads, ManyCallersComeAndGo) {
+  Rig rig({.max_num_seqs = 8, .max_batch_tokens = 24, .max_queue = 12, .max_prefill_chunk = 9}, 40);
+  std::atomic<int> num_steps = 0;
+  rig.model.set_hook([&](const StepBatch&) {
+    if (++num_steps % 97 == 0) throw std::runtime_error("now and then");
+  });
+  std::atomic<bool> watching = true;
+  std::thread watcher([&] {
+    while (watching) {
+      const LoadSnapshot load = rig.engine->load();
+      EXPECT_EQ(load.blocks_unaccounted, 0);
+      EXPECT_EQ(load.blocks_free + load.blocks_held, load.blocks_total);
+      std::this_thread::yield();
+    }
+  });
+  std::atomic<int> num_whole = 0;
+  std::atomic<int> num_refused = 0;
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 6; ++caller) {
+    callers.emplace_back([&, caller] {
+      std::mt19937 random(static_cast<unsigned>(caller));
+      for (int i = 0; i < 60; ++i) {
+        const int kind = static_cast<int>(random() % 6);
+        const int n = 1 + static_cast<int>(random() % 2);
+        GenerationRequest request =
+            request_of(static_cast<int>(random() % 3000), 1 + random() % 40, 1 + random() % 40, n);
+        request.priority = static_cast<std::int32_t>(random() % 3);
+        if (kind == 0) request.deadline = rig.clock.now() + std::chrono::microseconds(random() % 3000);
+        Reader reader(n);
+        const auto id = rig.engine->submit(request, reader.stream());
+        if (!id.ok()) {
+          EXPECT_EQ(id.error().code, ErrorCode::kResourceExhausted);
+          ++num_refused;
+          continue;
+        }
+        if (kind == 1) rig.engine->cancel(*id);
+        if (kind == 2) reader.wait_tokens(random() % 20);
+        if (kind == 2) rig.engine->cancel(*id);
+        if (kind == 3) continue;  // nobody reads it
+        reader.wait_end();
+        for (int index = 0; index < n; ++index) {
+          const Reader::Output& output = reader.output(index);
+          const auto num_ids = static_cast<std::int64_t>(output.ids.size());
+          EXPECT_EQ(output.ids, fake_outputs(request.prompt, num_ids, kVocab));
+          if (output.finish != FinishReason::kLength) continue;
+          EXPECT_EQ(num_ids, request.stopping.max_tokens);
+          ++num_whole;
+        }
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_TRUE(rig.idle());
+  watching = false;
+  watcher.join();
+  EXPECT_GT(num_whole, 50);
+}
+
+TEST(EngineThreads, AnIdleEngineSleepsAndWakesForEachRequest) {
+  Rig rig;
+  for (int i = 0; i < 50; ++i) {
+    Reader reader;
+    rig.submit(request_of(i, 3, 2), reader);
+    reader.wait_end();
+    ASSERT_TRUE(rig.idle());
+  }
+  EXPECT_EQ(rig.engine->load().num_steps, 100);
+}
+
+}  // namespace
+}  // namespace folio

@@ -1,0 +1,249 @@
+// The rules of the order, one by one: who starts, who gets tokens, who is taken from.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/scheduler/world.h"
+
+namespace folio {
+namespace {
+
+constexpr SchedulerLimits kRoomy{.block_size = 4,
+                                 .num_blocks = 100,
+                                 .max_context = 200,
+                                 .max_num_seqs = 8,
+                                 .max_batch_tokens = 16,
+                                 .max_queue = 100};
+
+TEST(SchedulerRules, OneStepMixesRunningOutputsWithAChunk) {
+  World world(kRoomy);
+  world.submit(10, 20);
+  EXPECT_EQ(world.step(), "1:10");
+  world.submit(40, 20);
+  EXPECT_EQ(world.step(), "1:1 2:15");
+  EXPECT_EQ(world.step(), "1:1 2:15");
+  EXPECT_EQ(world.step(), "1:1 2:10");
+  EXPECT_EQ(world.step(), "1:1 2:1");
+  world.run_to_end();
+  world.expect_as_alone();
+}
+
+TEST(SchedulerRules, WhileOthersWaitOnePrefillTakesHalfOfThePrefillTokens) {
+  World world(kRoomy);
+  world.submit(1, 30);
+  world.step();
+  world.submit(100, 5);
+  EXPECT_EQ(world.step(), "1:1 2:15");
+  world.submit(60, 5);
+  EXPECT_EQ(world.step(), "1:1 2:8 3:7");
+  world.submit(3, 5);  // what two halves leave
+  EXPECT_EQ(world.step(), "1:1 2:7 3:7 4:1");
+}
+
+TEST(SchedulerRules, WhatThoseBehindHaveNoUseForGoesBackToTheFirst) {
+  World world(kRoomy);
+  world.submit(100, 5);
+  world.submit(3, 5);
+  EXPECT_EQ(world.step(), "1:13 2:3");
+}
+
+TEST(SchedulerRules, AShortNewcomerIsServedWhileALongPromptIsUnderWay) {
+  World world(kRoomy);
+  world.submit(190, 5);
+  world.step();
+  const RequestId newcomer = world.submit(8, 5);
+  EXPECT_EQ(world.step(), "1:8 2:8");
+  EXPECT_EQ(world.told(newcomer).outputs.size(), 1U);
+}
+
+TEST(SchedulerRules, PriorityComesBeforeArrivalInTheQueue) {
+  SchedulerLimits limits = kRoomy;
+  limits.max_num_seqs = 1;
+  World world(limits);
+  world.submit(2, 1);
+  world.submit(2, 1, -1);
+  world.submit(2, 1, 1);
+  world.submit(2, 1, 1);
+  EXPECT_EQ(world.step(), "3:2");
+  EXPECT_EQ(world.step(), "4:2");
+  EXPECT_EQ(world.step(), "1:2");
+  EXPECT_EQ(world.step(), "2:2");
+}
+
+TEST(SchedulerRules, TheSequencesOfARequestRunSideBySideAndEndAlone) {
+  World world(kRoomy);
+  world.submit(3, 2, 0, 3);
+  EXPECT_EQ(world.step(), "1.0:3 1.1:3 1.2:3");
+  world.scheduler.end(1, 1, FinishReason::kCancelled);
+  EXPECT_EQ(world.step(), "");
+  EXPECT_EQ(world.step(), "1.0:1 1.2:1");
+  EXPECT_EQ(world.told(1, 1).finish, FinishReason::kCancelled);
+  EXPECT_EQ(world.told(1, 2).finish, FinishReason::kLength);
+  EXPECT_TRUE(world.scheduler.empty());
+}
+
+TEST(SchedulerRules, NeverMoreRunThanTheBudgetHasTokens) {
+  SchedulerLimits limits = kRoomy;
+  limits.max_batch_tokens = 3;
+  World world(limits);
+  for (int i = 0; i < 6; ++i) world.submit(1, 4);
+  EXPECT_EQ(world.step(), "1:1 2:1 3:1");
+  EXPECT_EQ(world.step(), "1:1 2:1 3:1");
+  EXPECT_EQ(world.scheduler.counts().running_requests, 3);
+  EXPECT_EQ(world.scheduler.counts().waiting_requests, 3);
+  world.run_to_end();
+  world.expect_as_alone();
+}
+
+TEST(SchedulerRules, AChunkHasAtMostTheCap) {
+  SchedulerLimits limits = kRoomy;
+  limits.max_prefill_chunk = 7;
+  World world(limits);
+  world.submit(15, 2);
+  EXPECT_EQ(world.step(), "1:7");
+  EXPECT_EQ(world.step(), "1:7");
+  EXPECT_EQ(world.step(), "1:1");
+  EXPECT_EQ(world.step(), "1:1");
+  EXPECT_TRUE(world.scheduler.empty());
+}
+
+// A pool of 5 blocks of 4 for the tests of victims.
+SchedulerLimits tight() {
+  SchedulerLimits limits = kRoomy;
+  limits.num_blocks = 5;
+  limits.max_batch_tokens = 64;
+  return limits;
+}
+
+TEST(SchedulerVictims, TheLastInTheOrderGivesItsBlocksAndComesBackWithItsOutputs) {
+  World world(tight());
+  const RequestId first = world.submit(7, 12);
+  const RequestId last = world.submit(8, 12);
+  EXPECT_EQ(world.step(), "1:7 2:8");
+  EXPECT_EQ(world.step(), "1:1 2:1");  // the last block
+  EXPECT_EQ(world.step(), "1:1");      // needs one more: the second is preempted and waits
+  EXPECT_EQ(world.scheduler.counts().num_preemptions, 1);
+  EXPECT_EQ(world.told(last).outputs.size(), 2U);
+  while (world.told(first).finish == FinishReason::kNone) world.step();
+  EXPECT_EQ(world.step(), "2:10");  // prompt and outputs, in one chunk
+  world.run_to_end();
+  world.expect_as_alone();
+  EXPECT_EQ(world.asked()[last].summary->num_preemptions, 1);
+  EXPECT_EQ(world.asked()[last].summary->recomputed_tokens, 9);
+  EXPECT_EQ(world.asked()[last].summary->num_chunks, 1);
+  EXPECT_EQ(world.asked()[first].summary->peak_blocks, 5);
+}
+
+TEST(SchedulerVictims, AWaitingRequestTakesNothingFromAnEqual) {
+  World world(tight());
+  world.submit(8, 8);
+  world.submit(4, 4);
+  world.step();
+  world.submit(12, 2);
+  for (int i = 0; i < 3; ++i) world.step();
+  EXPECT_EQ(world.told(2).finish, FinishReason::kLength);
+  EXPECT_EQ(world.scheduler.counts().num_preemptions, 0);
+  EXPECT_FALSE(world.told(3).started);
+  world.run_to_end();
+  world.expect_as_alone();
+}
+
+TEST(SchedulerVictims, AWaitingRequestTakesTheBlocksOfALowerPriority) {
+  World world(tight());
+  world.submit(8, 8);
+  world.submit(4, 4);
+  EXPECT_EQ(world.step(), "1:8 2:4");
+  world.submit(12, 2, 1);
+  EXPECT_EQ(world.step(), "3:12");  // the free blocks were for the growth of 1 and 2, so both have to go
+  EXPECT_EQ(world.scheduler.counts().num_preemptions, 2);
+  world.run_to_end();
+  world.expect_as_alone();
+}
+
+TEST(SchedulerVictims, AWaitingRequestTakesThePlaceOfALowerPriority) {
+  SchedulerLimits limits = kRoomy;
+  limits.max_num_seqs = 2;
+  World world(limits);
+  world.submit(4, 8, -1);
+  world.submit(4, 8);
+  world.step();
+  world.submit(4, 3);  // an equal of 2: but 1 is below it
+  EXPECT_EQ(world.step(), "2:1 3:4");
+  world.submit(4, 3);  // nobody is below it
+  EXPECT_EQ(world.step(), "2:1 3:1");
+  world.run_to_end();
+  world.expect_as_alone();
+}
+
+TEST(SchedulerVictims, NobodyIsPreemptedWhenThatWouldNotBeEnough) {
+  World world(tight());
+  world.submit(8, 8, 1);
+  world.submit(4, 4, -1);
+  world.step();
+  world.submit(16, 2, 0);  // needs 4 blocks; 2 of them are out of its reach
+  world.step();
+  EXPECT_EQ(world.scheduler.counts().num_preemptions, 0);
+  world.run_to_end();
+  world.expect_as_alone();
+}
+
+TEST(SchedulerVictims, WhoCannotGrowAndMayTakeFromNobodyWaitsAndKeepsItsBlocks) {
+  World world(tight());
+  world.submit(5, 4);
+  world.submit(12, 4);
+  EXPECT_EQ(world.step(), "1:5 2:12");
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(world.step(), "1:1");  // 2 would need a fourth block
+  EXPECT_EQ(world.step(), "2:1");
+  EXPECT_EQ(world.scheduler.counts().num_preemptions, 0);
+  world.run_to_end();
+  world.expect_as_alone();
+}
+
+TEST(SchedulerVictims, AResumedSequenceIsSparedUntilItGaveAToken) {
+  RequestState state;
+  state.request.prompt = {1};
+  BlockPool pool(1);
+  Sequence taker(state, 0, BlockTable(pool));
+  Sequence victim(state, 1, BlockTable(pool));
+  EXPECT_TRUE(policy::may_take(taker, false, victim));
+  victim.owes_token = true;
+  EXPECT_FALSE(policy::may_take(taker, false, victim));
+  EXPECT_TRUE(policy::may_take(taker, true, victim)) << "but the first may take from anyone";
+  RequestState higher;
+  higher.request.priority = 1;
+  Sequence above(higher, 0, BlockTable(pool));
+  EXPECT_TRUE(policy::may_take(above, false, victim)) << "and a higher priority";
+}
+
+// Two requests that cannot both have what they want (field report Q01 c): one waits for the other, and neither takes
+// the other's blocks in turn.
+TEST(SchedulerVictims, TwoGrowingRequestsDoNotPreemptEachOtherInTurn) {
+  SchedulerLimits limits{.block_size = 16, .num_blocks = 20, .max_context = 8192, .max_batch_tokens = 512};
+  World world(limits);
+  world.submit(100, 200);
+  world.submit(100, 200);
+  world.run_to_end();
+  world.expect_as_alone();
+  EXPECT_EQ(world.asked()[1].summary->num_preemptions, 0);
+  EXPECT_LE(world.asked()[2].summary->num_preemptions, 2);
+  EXPECT_LE(world.num_steps, 420);
+}
+
+// Chunks of one token make a recompute long: those that were resumed are spared from everyone but the first.
+TEST(SchedulerVictims, EveryStepAdvancesTheFirst) {
+  for (std::int32_t num_blocks = 4; num_blocks <= 14; ++num_blocks) {
+    SchedulerLimits limits = tight();
+    limits.num_blocks = num_blocks;
+    limits.max_prefill_chunk = 1;
+    World world(limits);
+    for (int i = 0; i < 8; ++i) world.submit(3 + i % 3, 2 + 5 * (i % 3));
+    for (RequestId first = 1; first <= 8; ++first) {
+      while (world.told(first).finish == FinishReason::kNone) {
+        ASSERT_THAT(world.step(), testing::ContainsRegex("(^| )" + std::to_string(first) + ":")) << num_blocks;
+      }
+    }
+    world.expect_as_alone();
+  }
+}
+
+}  // namespace
+}  // namespace folio

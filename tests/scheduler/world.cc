@@ -1,0 +1,258 @@
+#include "tests/scheduler/world.h"
+
+#include <algorithm>
+#include <set>
+
+namespace folio {
+namespace {
+
+FinishReason verdict(std::int32_t stop_modulus, TokenId token) {
+  return stop_modulus > 0 && token % stop_modulus == 0 ? FinishReason::kStopToken : FinishReason::kNone;
+}
+
+std::string shape(const StepPlan& plan) {
+  std::string text;
+  for (const Slice& slice : plan.slices) {
+    const Request& request = slice.sequence->owner->request;
+    if (!text.empty()) text += ' ';
+    text += std::to_string(request.id);
+    if (request.n > 1) text += '.' + std::to_string(slice.sequence->index);
+    text += ':' + std::to_string(slice.count);
+  }
+  return text;
+}
+
+}  // namespace
+
+Alone run_alone(const SchedulerLimits& limits, const Request& request, std::int32_t stop_modulus) {
+  Alone alone;
+  const auto num_prompt = static_cast<std::int64_t>(request.prompt.size());
+  // The last token needs no slot, so a sequence that has the pool for itself gets one token further than its slots.
+  const std::int64_t most =
+      std::min<std::int64_t>(limits.max_context, std::int64_t{limits.num_blocks} * limits.block_size + 1) - num_prompt;
+  std::uint64_t hash = fake_hash(request.prompt);
+  while (alone.finish == FinishReason::kNone) {
+    const TokenId token = fake_next_token(hash, kFakeVocab);
+    hash = fake_hash(hash, token);
+    alone.outputs.push_back(token);
+    alone.finish = verdict(stop_modulus, token);
+    const auto num_outputs = static_cast<std::int64_t>(alone.outputs.size());
+    if (alone.finish == FinishReason::kNone && num_outputs >= std::min(most, request.stopping.max_tokens)) {
+      alone.finish = FinishReason::kLength;
+    }
+  }
+  return alone;
+}
+
+World::World(SchedulerLimits limits, std::uint64_t shuffle_seed)
+    : blocks(limits.num_blocks, limits.block_size, shuffle_seed),
+      scheduler(blocks, limits, clock),
+      cache_(limits.num_blocks, limits.block_size) {}
+
+RequestId World::submit(std::int64_t num_prompt_tokens, std::int64_t max_tokens, std::int32_t priority,
+                        std::int32_t n) {
+  Request request;
+  request.prompt.resize(static_cast<std::size_t>(num_prompt_tokens));
+  std::uint64_t hash = fake_hash(kFakeRoot, static_cast<TokenId>(last_id_) + 1);
+  for (TokenId& token : request.prompt) {
+    token = fake_next_token(hash, kFakeVocab);
+    hash = fake_hash(hash, token);
+  }
+  request.stopping.max_tokens = max_tokens;
+  request.priority = priority;
+  request.n = n;
+  return submit(std::move(request));
+}
+
+RequestId World::submit(Request request, std::int32_t stop_modulus) {
+  request.id = ++last_id_;
+  request.arrival = clock.now();
+  Asked asked{request, stop_modulus, std::vector<Told>(static_cast<std::size_t>(request.n)), std::nullopt};
+  if (scheduler.submit(std::move(request))) return 0;
+  asked_.emplace(last_id_, std::move(asked));
+  return last_id_;
+}
+
+World::InFlight World::build(const StepPlan& plan) const {
+  InFlight step{&plan, {}, {}, {}, false};
+  for (const Slice& slice : plan.slices) {
+    const Sequence& sequence = *slice.sequence;
+    Work work{&sequence, slice.epoch, slice.first, {}, {}, slice.in_flight_row, slice.num_logits};
+    work.table.assign(sequence.blocks.ids().begin(), sequence.blocks.ids().end());
+    if (slice.in_flight_row >= 0) {
+      work.tokens.push_back(-1);
+    } else {
+      const auto begin = sequence.tokens.begin() + static_cast<std::ptrdiff_t>(slice.first);
+      work.tokens.assign(begin, begin + slice.count);
+    }
+    step.work.push_back(std::move(work));
+  }
+  return step;
+}
+
+void World::check_plan(const StepPlan& plan) const {
+  const SchedulerLimits& limits = scheduler.limits();
+  std::set<const Sequence*> seen;
+  std::int32_t num_tokens = 0;
+  std::int32_t num_samples = 0;
+  for (const Slice& slice : plan.slices) {
+    ASSERT_TRUE(seen.insert(slice.sequence).second) << "two slices of a sequence";
+    ASSERT_EQ(slice.sequence->state, SequenceState::kRunning);
+    ASSERT_EQ(slice.first + slice.count, slice.sequence->num_scheduled);
+    ASSERT_GE(slice.count, 1);
+    ASSERT_TRUE(limits.max_prefill_chunk == 0 || slice.count <= limits.max_prefill_chunk);
+    ASSERT_TRUE(slice.in_flight_row < 0 || slice.count == 1);
+    num_tokens += slice.count;
+    num_samples += slice.num_logits;
+  }
+  ASSERT_EQ(plan.num_tokens, num_tokens);
+  ASSERT_EQ(plan.num_samples, num_samples);
+  ASSERT_LE(num_tokens, limits.max_batch_tokens);
+  ASSERT_LE(static_cast<std::int32_t>(plan.slices.size()), limits.max_num_seqs);
+}
+
+// A block that a step in flight names belongs to the same sequence in a later plan, or to nobody.
+void World::check_no_early_reuse(const InFlight& step) const {
+  std::map<BlockId, std::pair<const Sequence*, std::uint64_t>> named;
+  for (const InFlight& earlier : in_flight_) {
+    for (const Work& work : earlier.work) {
+      for (BlockId id : work.table) named[id] = {work.sequence, work.epoch};
+    }
+  }
+  for (const Work& work : step.work) {
+    for (BlockId id : work.table) {
+      const auto found = named.find(id);
+      if (found == named.end()) continue;
+      ASSERT_EQ(found->second, std::pair(work.sequence, work.epoch)) << "block " << id << " was reused too early";
+    }
+  }
+}
+
+void World::run(InFlight& step) {
+  for (Work& work : step.work) {
+    if (work.in_flight_row >= 0) work.tokens[0] = last_sampled_[static_cast<std::size_t>(work.in_flight_row)];
+    const std::vector<std::uint64_t> hashes = cache_.compute(work.table, work.first, work.tokens);
+    if (work.num_logits == 0) continue;
+    step.sampled.push_back(fake_next_token(hashes.back(), kFakeVocab));
+    const auto asked = asked_.find(work.sequence->owner->request.id);
+    step.verdicts.push_back(verdict(asked->second.stop_modulus, step.sampled.back()));
+  }
+  last_sampled_ = step.sampled;
+  step.ran = true;
+}
+
+void World::run_all() {
+  for (InFlight& step : in_flight_) {
+    if (!step.ran) run(step);
+  }
+}
+
+void World::commit_oldest() {
+  run_all();
+  const InFlight step = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  ++num_steps;
+  if (std::exchange(fail_next_, false)) {
+    hear(scheduler.fail(*step.plan), {});
+  } else {
+    hear(scheduler.commit(*step.plan, step.sampled, step.verdicts), step.sampled);
+  }
+}
+
+void World::hear(const Events& events, const std::vector<TokenId>& sampled) {
+  for (const RequestStarted& started : events.started) {
+    for (Told& told : asked_.at(started.request).told) {
+      ASSERT_FALSE(std::exchange(told.started, true));
+      ASSERT_TRUE(told.outputs.empty());
+    }
+  }
+  for (const SequenceEvent& event : events.sequences) {
+    Asked& asked = asked_.at(event.request);
+    ASSERT_FALSE(asked.summary);
+    Told& told = asked.told.at(static_cast<std::size_t>(event.index));
+    ASSERT_EQ(told.finish, FinishReason::kNone) << "an event after the end";
+    if (event.sample >= 0) {
+      ASSERT_TRUE(told.started);
+      told.outputs.push_back(sampled.at(static_cast<std::size_t>(event.sample)));
+    }
+    told.finish = event.finish;
+  }
+  for (const RequestSummary& summary : events.ended) {
+    Asked& asked = asked_.at(summary.request);
+    ASSERT_FALSE(asked.summary);
+    asked.summary = summary;
+    std::int64_t num_outputs = 0;
+    for (const Told& told : asked.told) {
+      ASSERT_NE(told.finish, FinishReason::kNone);
+      num_outputs += static_cast<std::int64_t>(told.outputs.size());
+    }
+    ASSERT_EQ(summary.output_tokens, num_outputs);
+  }
+}
+
+std::string World::step() {
+  const StepPlan& plan = scheduler.schedule();
+  const std::string text = shape(plan);
+  check_plan(plan);
+  if (plan.slices.empty()) {
+    hear(scheduler.commit(plan, {}, {}), {});
+  } else {
+    in_flight_.push_back(build(plan));
+    commit_oldest();
+  }
+  EXPECT_EQ(scheduler.broken_invariant(), std::nullopt);
+  clock.advance(std::chrono::milliseconds(1));
+  return text;
+}
+
+bool World::step_at(int depth, bool run_early) {
+  const StepPlan& plan = scheduler.schedule();
+  check_plan(plan);
+  EXPECT_EQ(scheduler.broken_invariant(), std::nullopt);
+  bool did = true;
+  if (plan.slices.empty()) {
+    const Events& events = scheduler.commit(plan, {}, {});
+    did = !events.empty();
+    hear(events, {});
+    if (!did && !in_flight_.empty()) {  // nothing can be planned before the step in flight is over
+      commit_oldest();
+      did = true;
+    }
+  } else {
+    InFlight step = build(plan);
+    check_no_early_reuse(step);
+    in_flight_.push_back(std::move(step));
+    if (run_early) run_all();
+  }
+  while (static_cast<int>(in_flight_.size()) >= depth) commit_oldest();
+  EXPECT_EQ(scheduler.broken_invariant(), std::nullopt);
+  clock.advance(std::chrono::milliseconds(1));
+  return did;
+}
+
+void World::run_to_end(int depth) {
+  while (!scheduler.empty()) {
+    ASSERT_TRUE(step_at(depth)) << "requests are left, and nothing happens";
+    ASSERT_FALSE(testing::Test::HasFatalFailure());
+  }
+  while (!in_flight_.empty()) commit_oldest();
+  ASSERT_EQ(scheduler.broken_invariant(), std::nullopt);
+  ASSERT_EQ(blocks.num_free(), blocks.num_blocks());
+}
+
+void World::expect_as_alone() {
+  for (const auto& [id, asked] : asked_) {
+    const Alone alone = run_alone(scheduler.limits(), asked.request, asked.stop_modulus);
+    for (const Told& told : asked.told) {
+      if (told.finish == FinishReason::kLength || told.finish == FinishReason::kStopToken) {
+        EXPECT_EQ(told.finish, alone.finish) << "request " << id;
+        EXPECT_EQ(told.outputs, alone.outputs) << "request " << id;
+      } else {
+        ASSERT_LE(told.outputs.size(), alone.outputs.size()) << "request " << id;
+        EXPECT_TRUE(std::equal(told.outputs.begin(), told.outputs.end(), alone.outputs.begin())) << "request " << id;
+      }
+    }
+  }
+}
+
+}  // namespace folio
