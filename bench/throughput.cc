@@ -123,7 +123,8 @@ void run_throughput(const ThroughputOptions& options) {
     std::optional<double> decode;
     if (c.output_tokens > 1) {
       const double full = best_of(options.repeat, engine, prompts, c.output_tokens);
-      decode = c.batch * (c.output_tokens - 1) / (full - first);
+      // On a machine that others use the difference may be noise: no figure is better than a wrong one.
+      if (full > first) decode = c.batch * (c.output_tokens - 1) / (full - first);
     }
     print_case(options, c, c.batch * c.prompt_tokens / first, decode);
   }

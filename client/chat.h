@@ -1,0 +1,20 @@
+// folio-client chat: a conversation on the terminal, with its history.
+#pragma once
+#include <string>
+
+#include "client/common.h"
+
+namespace folio::client {
+
+struct ChatOptions {
+  std::string address = kDefaultAddress;
+  std::string system;  // empty: none
+  bool stats = false;
+  bool json = false;  // each answer as one JSON object a line
+  RequestFlags flags;
+};
+
+// Reads lines until the end of the input or "/exit". Ctrl-C stops the answer, not the program. An exit code.
+int run_chat(const ChatOptions& options, Interrupts& interrupts);
+
+}  // namespace folio::client

@@ -1,0 +1,84 @@
+// What the commands of folio-client share: the channel, sampling flags, Ctrl-C, and words for errors.
+#pragma once
+#include <grpcpp/grpcpp.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "folio/v1/generation.grpc.pb.h"
+
+namespace folio::client {
+
+// Exit codes.
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitFailed = 1;
+inline constexpr int kExitInterrupted = 130;
+
+inline constexpr const char* kDefaultAddress = "127.0.0.1:50051";
+
+// A channel without hidden retries, with a receive limit that no answer reaches.
+std::shared_ptr<grpc::Channel> make_channel(const std::string& address);
+
+// Flags that become fields of a GenerateRequest or ChatRequest; what was not given stays unset.
+struct RequestFlags {
+  std::string model;
+  std::optional<float> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
+  std::optional<std::int32_t> top_k, n, logprobs;
+  std::optional<std::uint64_t> seed;
+  std::optional<std::int64_t> max_tokens;
+  std::vector<std::string> stop;
+  bool ignore_eos = false;
+  std::uint32_t time_limit_ms = 0;
+
+  void add_to(CLI::App& app);
+  template <class Request>  // v1::GenerateRequest or v1::ChatRequest
+  void apply(Request& request) const;
+};
+
+// Ctrl-C (and SIGTERM) without a signal handler: blocked everywhere, read by one thread, which calls back. Construct it
+// before other threads are started.
+class Interrupts {
+ public:
+  Interrupts();
+  ~Interrupts();
+  Interrupts(const Interrupts&) = delete;
+  Interrupts& operator=(const Interrupts&) = delete;
+
+  // Called on the signal thread, with the number of signals since it was set (1, 2, ...).
+  void on_interrupt(std::function<void(int)> callback);
+
+ private:
+  void watch();
+
+  std::mutex mutex_;
+  std::function<void(int)> callback_;
+  int count_ = 0;
+  bool quit_ = false;
+  std::thread thread_;
+};
+
+// "UNAVAILABLE"
+std::string_view code_name(grpc::StatusCode code);
+// "STOP_TOKEN", "LENGTH" ...
+std::string short_name(v1::FinishReason reason);
+// "folio-client: UNAVAILABLE: message" on the error output.
+void print_error(const grpc::Status& status);
+
+// Prints a model's text: on a terminal without control characters, so that output cannot drive the terminal.
+void print_text(std::string_view text);
+// The lines that --stats prints, on the error output.
+void print_stats(const v1::Usage& usage, const v1::Timings& timings, std::uint64_t seed);
+
+// Appends a chunk to the whole answer.
+void join(const v1::GenerateChunk& chunk, v1::GenerateResponse& response);
+std::string to_json(const v1::GenerateResponse& response);
+
+}  // namespace folio::client

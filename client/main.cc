@@ -1,0 +1,70 @@
+// folio-client: generate, chat, bench.
+#include <CLI/CLI.hpp>
+
+#include "client/bench.h"
+#include "client/chat.h"
+#include "client/common.h"
+#include "client/generate.h"
+
+namespace {
+
+using namespace folio::client;
+
+void add_generate(CLI::App& app, GenerateOptions& options) {
+  app.add_option("prompt", options.prompt, "the prompt's text; '-' reads it from the standard input")->required();
+  app.add_option("--address", options.address, "host:port of the server")->capture_default_str();
+  app.add_flag("--parse-special", options.parse_special, "spellings of control tokens are those tokens");
+  app.add_flag("--stats", options.stats, "timings and counts after the answer");
+  app.add_flag("--json", options.json, "the whole answer as one JSON object");
+  options.flags.add_to(app);
+}
+
+void add_chat(CLI::App& app, ChatOptions& options) {
+  app.add_option("--address", options.address, "host:port of the server")->capture_default_str();
+  app.add_option("--system", options.system, "system message");
+  app.add_flag("--stats", options.stats, "timings and counts after each answer");
+  app.add_flag("--json", options.json, "each answer as one JSON object");
+  options.flags.add_to(app);
+}
+
+void add_bench(CLI::App& app, BenchOptions& options) {
+  app.add_option("--address", options.address, "host:port of the server")->capture_default_str();
+  app.add_option("--concurrency", options.concurrency, "requests at a time")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app.add_option("--num-requests", options.num_requests, "requests in all")
+      ->check(CLI::Range(1, 10'000'000))
+      ->capture_default_str();
+  app.add_option("--prompt-tokens", options.prompt_tokens, "random token ids per prompt")
+      ->check(CLI::Range(1, 10'000'000))
+      ->capture_default_str();
+  app.add_option("--output-tokens", options.output_tokens, "tokens per answer; end tokens are ignored")
+      ->check(CLI::Range(1, 10'000'000))
+      ->capture_default_str();
+  app.add_option("--seed", options.seed, "the same seed sends the same load")->capture_default_str();
+  app.add_option("--temperature", options.temperature, "of the sampling")->capture_default_str();
+  app.add_option("--json", options.json_file, "also write the summary to this file");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("folio-client: talks to a folio-server over gRPC", "folio-client");
+  app.set_version_flag("--version", std::string("folio-client ") + FOLIO_VERSION);
+  app.require_subcommand(1);
+  GenerateOptions generate;
+  ChatOptions chat;
+  BenchOptions bench;
+  CLI::App& generate_command = *app.add_subcommand("generate", "one prompt, one streamed answer");
+  CLI::App& chat_command = *app.add_subcommand("chat", "a conversation; Ctrl-C stops an answer, /exit leaves");
+  CLI::App& bench_command = *app.add_subcommand("bench", "closed-loop load test");
+  add_generate(generate_command, generate);
+  add_chat(chat_command, chat);
+  add_bench(bench_command, bench);
+  CLI11_PARSE(app, argc, argv);
+
+  Interrupts interrupts;
+  if (generate_command.parsed()) return run_generate(generate, interrupts);
+  if (chat_command.parsed()) return run_chat(chat, interrupts);
+  return run_bench(bench, interrupts);
+}

@@ -1,0 +1,64 @@
+// What the engine made, as messages: ids and log probabilities at once, text when its code points are whole. One per
+// request, one thread at a time.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/ids.h"
+#include "engine/text/detokenizer.h"
+#include "engine/text/tokenizer.h"
+#include "engine/token_stream.h"
+#include "folio/v1/generation.pb.h"
+
+namespace folio {
+
+class ChunkRenderer {
+ public:
+  struct Answer {
+    RequestId id = 0;
+    std::uint64_t seed = 0;
+    std::int32_t n = 1;
+    bool logprobs = false;
+    std::vector<std::string> stop;  // the request's stop strings, to say which one matched
+  };
+  // A slow reader's chunk grows with what was made meanwhile, but not above this (clients take 4 MiB by default).
+  static constexpr std::size_t kMaxChunkBytes = 512U << 10;
+
+  ChunkRenderer(const Tokenizer& tokenizer, Answer answer);  // `tokenizer` outlives the renderer
+
+  void add(TokenStream::Taken taken);
+  // Fills `chunk` with what is there, in order: prompt_info, outputs, usage and timings. False when nothing is.
+  bool next(v1::GenerateChunk& chunk);
+  // Everything was added and given out.
+  bool ended() const { return end_ && deltas_.empty() && end_given_; }
+  const std::optional<Error>& error() const { return end_->error; }  // REQUIRES ended()
+
+ private:
+  // Renders a part of the first delta, up to `budget` bytes; true when the delta is used up.
+  bool render_front(v1::GenerateChunk& chunk, std::size_t& budget);
+  std::size_t render_token(const SampledToken& token, v1::Output& output) const;
+  void render_end(v1::GenerateChunk& chunk);
+  void render_finish(const OutputDelta& delta, v1::Output& output);
+
+  const Tokenizer& tokenizer_;
+  const Answer answer_;
+  std::vector<Utf8Stream> text_;  // by index
+  std::optional<Usage> prompt_;   // not given out yet
+  std::deque<OutputDelta> deltas_;
+  std::size_t next_token_ = 0;  // of the first delta: what was given out of it already
+  std::size_t next_byte_ = 0;
+  std::optional<StreamEnd> end_;
+  bool given_ = false;  // any chunk
+  bool end_given_ = false;
+};
+
+v1::FinishReason to_proto(FinishReason reason);
+
+// Appends a chunk to the whole answer: outputs by index, the rest as it comes.
+void join_chunk(const v1::GenerateChunk& chunk, v1::GenerateResponse& response);
+
+}  // namespace folio

@@ -1,0 +1,121 @@
+#include "server/grpc_listener.h"
+
+#include <google/protobuf/stubs/logging.h>
+#include <grpc/support/log.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <stdexcept>
+
+#include "base/log.h"
+
+namespace folio {
+namespace {
+
+// A peer that says nothing is asked every 10 s and given up 10 s later; a client may ask us as often as every 5 s, with
+// or without calls.
+constexpr int kKeepaliveMs = 10'000;
+constexpr int kMinPingIntervalMs = 5'000;
+
+void set_transport_options(grpc::ServerBuilder& builder) {
+  builder.SetMaxReceiveMessageSize(GrpcListener::kMaxRequestBytes);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // an idle stream is asked for ever
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kMinPingIntervalMs);
+}
+
+// The library does not say why it could not listen: ask the system the same question.
+std::string bind_failure(const std::string& address) {
+  const std::size_t colon = address.rfind(':');
+  std::string host = address.substr(0, colon);
+  const std::string port = colon == std::string::npos ? "" : address.substr(colon + 1);
+  if (host.size() > 1 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  addrinfo* found = nullptr;
+  if (const int failure = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); failure != 0) {
+    return gai_strerror(failure);
+  }
+  std::string reason = "not possible here";
+  if (const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0); fd >= 0) {
+    if (bind(fd, found->ai_addr, found->ai_addrlen) != 0) reason = std::strerror(errno);
+    close(fd);
+  }
+  freeaddrinfo(found);
+  return reason;
+}
+
+// This thread is binding: what fails is told by an exception.
+thread_local bool is_binding = false;
+
+void log_grpc(gpr_log_func_args* record) {
+  const std::string text = std::string("grpc: ") + record->message;
+  // What the library calls an error is a peer's doing or comes back as a status too.
+  if (record->severity == GPR_LOG_SEVERITY_ERROR && !is_binding) {
+    log::warn(text);
+  } else {
+    log::debug(text);
+  }
+}
+
+// Bytes that are not UTF-8 and the like: the caller is told by a status.
+void log_protobuf(google::protobuf::LogLevel, const char*, int, const std::string& message) {
+  log::debug("protobuf: " + message);
+}
+
+}  // namespace
+
+void init_grpc() {
+  gpr_set_log_function(log_grpc);
+  google::protobuf::SetLogHandler(log_protobuf);
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+}
+
+GrpcListener::GrpcListener(const std::string& address, const std::vector<NamedService>& services) {
+  grpc::ServerBuilder builder;
+  set_transport_options(builder);
+  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
+  for (const NamedService& service : services) {
+    builder.RegisterService(service.service);
+    service_names_.emplace_back(service.name);
+  }
+  is_binding = true;
+  server_ = builder.BuildAndStart();
+  is_binding = false;
+  if (!server_ || port_ == 0) {
+    server_.reset();
+    throw std::runtime_error("cannot listen on " + address + ": " + bind_failure(address));
+  }
+  set_serving(false);
+}
+
+GrpcListener::~GrpcListener() {
+  shutdown(std::chrono::steady_clock::now());
+}
+
+void GrpcListener::set_serving(bool serving) {
+  grpc::HealthCheckServiceInterface& health = *server_->GetHealthCheckService();
+  for (const std::string& name : service_names_) health.SetServingStatus(name, serving);
+  health.SetServingStatus("", serving);
+}
+
+void GrpcListener::shutdown(TimePoint deadline) {
+  if (!server_) return;
+  const auto left = deadline - std::chrono::steady_clock::now();
+  server_->Shutdown(std::chrono::system_clock::now() + left);
+  server_->Wait();
+  server_.reset();
+}
+
+}  // namespace folio

@@ -1,0 +1,47 @@
+#include "server/grpc_status.h"
+
+#include "engine/text/detokenizer.h"
+
+namespace folio {
+namespace {
+
+constexpr std::size_t kMaxStatusBytes = 1024;
+// How long a client should wait before it tries a full queue again.
+constexpr const char* kRetryPushbackMs = "1000";
+
+grpc::StatusCode to_code(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kInvalidArgument:
+      return grpc::StatusCode::INVALID_ARGUMENT;
+    case ErrorCode::kResourceExhausted:
+      return grpc::StatusCode::RESOURCE_EXHAUSTED;
+    case ErrorCode::kNotFound:
+      return grpc::StatusCode::NOT_FOUND;
+    case ErrorCode::kFailedPrecondition:
+      return grpc::StatusCode::FAILED_PRECONDITION;
+    case ErrorCode::kUnavailable:
+      return grpc::StatusCode::UNAVAILABLE;
+    case ErrorCode::kDeadlineExceeded:
+      return grpc::StatusCode::DEADLINE_EXCEEDED;
+    case ErrorCode::kCancelled:
+      return grpc::StatusCode::CANCELLED;
+    case ErrorCode::kInternal:
+      return grpc::StatusCode::INTERNAL;
+  }
+  return grpc::StatusCode::INTERNAL;
+}
+
+}  // namespace
+
+grpc::Status to_status(const Error& error) {
+  return {to_code(error.code), std::string(truncate_utf8(sanitize_utf8(error.message), kMaxStatusBytes))};
+}
+
+grpc::Status to_status(const Error& error, grpc::ServerContextBase& context) {
+  if (error.code == ErrorCode::kResourceExhausted) {
+    context.AddTrailingMetadata("grpc-retry-pushback-ms", kRetryPushbackMs);
+  }
+  return to_status(error);
+}
+
+}  // namespace folio

@@ -1,0 +1,40 @@
+// folio-server: options in, one server's life, an exit code out.
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <string>
+
+#include "base/log.h"
+#include "server/grpc_listener.h"
+#include "server/options.h"
+#include "server/server.h"
+#include "server/stop_signal.h"
+
+namespace {
+
+folio::log::Level level_of(const std::string& name) {
+  if (name == "debug") return folio::log::Level::kDebug;
+  if (name == "warn") return folio::log::Level::kWarn;
+  if (name == "error") return folio::log::Level::kError;
+  return folio::log::Level::kInfo;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::error_code ignored;
+  const auto parsed =
+      folio::parse_options(argc, argv, std::filesystem::read_symlink("/proc/self/exe", ignored).string());
+  if (!parsed.options) return parsed.exit_code;
+  folio::log::set_level(level_of(parsed.options->log_level));
+  folio::log::set_json(parsed.options->log_format == "json");
+  try {
+    folio::StopSignal stop;
+    folio::init_grpc();
+    folio::run_server(*parsed.options, stop);
+  } catch (const std::exception& failure) {
+    folio::log::error(failure.what());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,172 @@
+#include "server/options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <limits>
+#include <stdexcept>
+
+#include "base/thread_pool.h"
+
+namespace folio {
+namespace {
+
+namespace fs = std::filesystem;
+const std::map<std::string, int> kByteShifts = {{"", 0}, {"B", 0}, {"KiB", 10}, {"MiB", 20}, {"GiB", 30}};
+constexpr const char* kDefaultModel = "models/smollm2-135m-q4_1.gguf";
+
+// <root>/build/bin/folio-server -> <root>/models/...; else the current folder's.
+std::string default_model(const std::string& executable) {
+  std::error_code ignored;
+  const fs::path beside = fs::path(executable).parent_path().parent_path().parent_path() / kDefaultModel;
+  return fs::exists(beside, ignored) ? beside.string() : kDefaultModel;
+}
+
+std::string model_name_of(const std::string& path) {
+  const fs::path file(path);
+  return file.extension() == ".gguf" ? file.stem().string() : file.filename().string();
+}
+
+void add_flags(CLI::App& app, ServerOptions& o, std::string& kv_memory) {
+  const int max_int = std::numeric_limits<std::int32_t>::max();
+  app.add_option("--model", o.model, "GGUF file to serve")->capture_default_str();
+  app.add_option("--model-name", o.model_name, "name that clients use (default: the file's name)");
+  app.add_option("--host", o.host, "address of the user listener")->capture_default_str();
+  app.add_option("--grpc-port", o.grpc_port, "port of the user listener; 0: any free one, printed")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  app.add_option("--http-port", o.http_port, "only 'off': HTTP does not exist yet")
+      ->check(CLI::IsMember({"off"}))
+      ->capture_default_str();
+  app.add_option("--control-listen", o.control_listen, "host:port of the control listener, or 'off'")
+      ->capture_default_str();
+  app.add_option("--threads", o.threads, "threads of a step (default: the cores that this process may use)")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--isa", o.isa, "instruction set of the kernels")
+      ->check(CLI::IsMember({"auto", "avx512", "avx2", "scalar"}))
+      ->capture_default_str();
+  app.add_option("--block-size", o.block_size, "tokens per KV block, a multiple of 16")->capture_default_str();
+  auto* blocks = app.add_option("--kv-blocks", o.kv_blocks, "KV blocks")->check(CLI::Range(1, max_int));
+  app.add_option("--kv-memory", kv_memory,
+                 "memory for KV blocks, as 2GiB (default: 40 % of the memory that this process may use, at most "
+                 "max-num-seqs times max-context)")
+      ->excludes(blocks);
+  app.add_option("--kv-dtype", o.kv_dtype, "type of the KV cache; f32 is for tests")
+      ->check(CLI::IsMember({"f16", "f32"}))
+      ->capture_default_str();
+  app.add_option("--max-context", o.max_context, "tokens of a sequence (default: the model's)")
+      ->check(CLI::Range(2, max_int));
+  app.add_option("--max-num-seqs", o.max_num_seqs, "sequences of a step")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  app.add_option("--max-batch-tokens", o.max_batch_tokens, "tokens of a step")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--max-queue", o.max_queue, "requests that may wait")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--max-queue-tokens", o.max_queue_tokens, "prompt tokens of waiting requests")
+      ->check(CLI::Range(std::int64_t{1}, std::numeric_limits<std::int64_t>::max()))
+      ->capture_default_str();
+  app.add_option("--log-level", o.log_level, "least level that is logged")
+      ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
+      ->capture_default_str();
+  app.add_option("--log-format", o.log_format, "form of a log line")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+  app.add_option("--drain-timeout", o.drain_timeout_s, "seconds for running requests after SIGTERM")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->capture_default_str();
+  app.add_flag("--check-invariants", o.check_invariants, "check every block after every step (slow)");
+}
+
+// What no single flag's range can say. Throws CLI::ValidationError naming the flags.
+void check_together(const ServerOptions& o) {
+  if (o.block_size < 16 || o.block_size > 256 || o.block_size % 16 != 0) {
+    throw CLI::ValidationError("--block-size", std::to_string(o.block_size) + " is not a multiple of 16 in [16, 256]");
+  }
+  if (o.max_num_seqs > o.max_batch_tokens) {
+    throw CLI::ValidationError("--max-num-seqs", std::to_string(o.max_num_seqs) + " is above --max-batch-tokens " +
+                                                     std::to_string(o.max_batch_tokens) +
+                                                     ": a step could not decode all sequences");
+  }
+  if (o.control_listen != "off" && o.control_listen.find(':') == std::string::npos) {
+    throw CLI::ValidationError("--control-listen", o.control_listen + " is not host:port or off");
+  }
+  if (o.grpc_port != 0 && o.control_listen == o.host + ":" + std::to_string(o.grpc_port)) {
+    throw CLI::ValidationError("--control-listen", o.control_listen + " is the user listener's address");
+  }
+}
+
+}  // namespace
+
+const char* const kVersion = FOLIO_VERSION;
+
+std::uint64_t parse_bytes(const std::string& text) {
+  std::uint64_t value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, failure] = std::from_chars(text.data(), end, value);
+  const auto shift = kByteShifts.find(std::string(rest, end));
+  if (failure != std::errc() || shift == kByteShifts.end() || value == 0 ||
+      value > (std::numeric_limits<std::uint64_t>::max() >> shift->second)) {
+    throw std::invalid_argument("'" + text + "' is not a size: a whole number above 0 and KiB, MiB or GiB");
+  }
+  return value << shift->second;
+}
+
+ParsedOptions parse_options(int argc, const char* const* argv, const std::string& executable) {
+  ServerOptions options;
+  options.model = default_model(executable);
+  std::string kv_memory;
+  CLI::App app("folio-server: serves a GGUF language model over gRPC, from paged attention blocks", "folio-server");
+  app.set_version_flag("--version", std::string("folio-server ") + kVersion);
+  add_flags(app, options, kv_memory);
+  try {
+    app.parse(argc, argv);
+    if (!kv_memory.empty()) {
+      try {
+        options.kv_memory_bytes = parse_bytes(kv_memory);
+      } catch (const std::invalid_argument& error) {
+        throw CLI::ValidationError("--kv-memory", error.what());
+      }
+    }
+    check_together(options);
+  } catch (const CLI::ParseError& end) {
+    return {std::nullopt, app.exit(end)};
+  }
+  if (options.threads == 0) options.threads = available_cores();
+  if (options.model_name.empty()) options.model_name = model_name_of(options.model);
+  return {options, 0};
+}
+
+std::map<std::string, std::string> describe(const ServerOptions& o) {
+  std::ostringstream drain;
+  drain << o.drain_timeout_s;
+  const auto or_auto = [](auto value) { return value == 0 ? std::string("auto") : std::to_string(value); };
+  return {
+      {"model", o.model},
+      {"model-name", o.model_name},
+      {"host", o.host},
+      {"grpc-port", std::to_string(o.grpc_port)},
+      {"http-port", o.http_port},
+      {"control-listen", o.control_listen},
+      {"threads", std::to_string(o.threads)},
+      {"isa", o.isa},
+      {"block-size", std::to_string(o.block_size)},
+      {"kv-blocks", or_auto(o.kv_blocks)},
+      {"kv-memory", o.kv_blocks != 0 ? std::string("by kv-blocks") : or_auto(o.kv_memory_bytes)},
+      {"kv-dtype", o.kv_dtype},
+      {"max-context", or_auto(o.max_context)},
+      {"max-num-seqs", std::to_string(o.max_num_seqs)},
+      {"max-batch-tokens", std::to_string(o.max_batch_tokens)},
+      {"max-queue", std::to_string(o.max_queue)},
+      {"max-queue-tokens", std::to_string(o.max_queue_tokens)},
+      {"log-level", o.log_level},
+      {"log-format", o.log_format},
+      {"drain-timeout", drain.str()},
+      {"check-invariants", o.check_invariants ? "on" : "off"},
+  };
+}
+
+}  // namespace folio

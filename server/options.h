@@ -1,0 +1,52 @@
+// The command line of folio-server, checked before anything is opened.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+namespace folio {
+
+struct ServerOptions {
+  std::string model;       // path of a GGUF file
+  std::string model_name;  // as clients call it; default: the file's name without ".gguf"
+  std::string host = "127.0.0.1";
+  int grpc_port = 50051;                           // 0: any free one
+  std::string http_port = "off";                   // the only value until HTTP exists
+  std::string control_listen = "127.0.0.1:50052";  // "off": none
+  int threads = 0;                                 // > 0 after parsing
+  std::string isa = "auto";
+  std::int32_t block_size = 16;
+  std::int64_t kv_blocks = 0;         // 0: from kv_memory
+  std::uint64_t kv_memory_bytes = 0;  // 0: a share of the memory that this process may use
+  std::string kv_dtype = "f16";
+  std::int32_t max_context = 0;  // 0: the model's
+  std::int32_t max_num_seqs = 64;
+  std::int32_t max_batch_tokens = 512;
+  std::int32_t max_queue = 1024;
+  std::int64_t max_queue_tokens = 1 << 22;
+  std::string log_level = "info";
+  std::string log_format = "text";
+  double drain_timeout_s = 30;
+  bool check_invariants = false;
+};
+
+// What to do after reading the command line.
+struct ParsedOptions {
+  std::optional<ServerOptions> options;  // none: leave with exit_code
+  int exit_code = 0;
+};
+
+// Prints help, the version or the error itself. `executable` is this program's own path: the default model is looked
+// for beside the build folder that it lies in, then in the current folder.
+ParsedOptions parse_options(int argc, const char* const* argv, const std::string& executable);
+
+// "2GiB", "512MiB", "1073741824": bytes. Throws std::invalid_argument with the text in its message.
+std::uint64_t parse_bytes(const std::string& text);
+
+// Flag -> value as it stands, for the line at start and for GetServerInfo.
+std::map<std::string, std::string> describe(const ServerOptions& options);
+
+extern const char* const kVersion;
+
+}  // namespace folio

@@ -1,0 +1,205 @@
+#include "server/server.h"
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "engine/engine.h"
+#include "engine/gguf/gguf_file.h"
+#include "engine/model/load_model.h"
+#include "engine/text/chat_template.h"
+#include "engine/text/tokenizer.h"
+#include "server/control_service.h"
+#include "server/generation.h"
+#include "server/grpc_listener.h"
+#include "server/grpc_service.h"
+
+namespace folio {
+namespace {
+
+// After the drain: for the last bytes to reach clients that read, and for open Watch streams to be ended.
+constexpr auto kCloseTimeout = std::chrono::milliseconds(500);
+
+ModelOptions model_options(const ServerOptions& o) {
+  ModelOptions out;
+  out.isa = o.isa;
+  out.num_threads = o.threads;
+  out.kv_dtype = o.kv_dtype;
+  out.block_size = o.block_size;
+  out.kv_blocks = o.kv_blocks;
+  out.kv_memory_bytes = o.kv_memory_bytes;
+  out.max_context = o.max_context;
+  out.max_num_seqs = o.max_num_seqs;
+  return out;
+}
+
+EngineOptions engine_options(const ServerOptions& o) {
+  EngineOptions out;
+  out.max_num_seqs = o.max_num_seqs;
+  out.max_batch_tokens = o.max_batch_tokens;
+  out.max_context = o.max_context;
+  out.max_queue = o.max_queue;
+  out.max_queue_tokens = o.max_queue_tokens;
+  out.check_invariants = o.check_invariants;
+  return out;
+}
+
+GenerationOptions generation_options(const ServerOptions& o, const ModelInfo& info) {
+  GenerationOptions out;
+  out.model_name = o.model_name;
+  out.architecture = info.architecture;
+  out.max_num_seqs = o.max_num_seqs;
+  out.max_waiting_inputs = static_cast<std::size_t>(o.max_queue);
+  return out;
+}
+
+// Everything that a model file brings, in the order in which one part needs the one before.
+struct Serving {
+  explicit Serving(const ServerOptions& options)
+      : file(options.model),
+        tokenizer(make_tokenizer(file)),
+        chat_template(std::string(file.find_string("tokenizer.chat_template").value_or("")), *tokenizer),
+        loaded(load_model(file, model_options(options))),
+        engine(*loaded.model, *tokenizer, clock, engine_options(options)),
+        generation(engine, *tokenizer, chat_template, clock, generation_options(options, loaded.info)) {}
+
+  GgufFile file;
+  std::unique_ptr<Tokenizer> tokenizer;
+  ChatTemplate chat_template;
+  LoadedModel loaded;
+  SteadyClock clock;
+  Engine engine;
+  Generation generation;
+};
+
+v1::ServerInfo server_info(const ServerOptions& options, const Serving& serving) {
+  v1::ServerInfo out;
+  out.set_version(kVersion);
+  out.set_model(options.model_name);
+  const ModelInfo& info = serving.loaded.info;
+  out.set_architecture(info.architecture);
+  out.set_weight_type(info.dtype);
+  out.set_kv_dtype(info.kv_dtype);
+  out.set_isa(info.isa);
+  out.set_num_threads(info.num_threads);
+  out.set_block_size(info.block_size);
+  out.set_num_blocks(info.num_blocks);
+  out.set_kv_bytes(info.kv_bytes);
+  out.set_max_context(serving.engine.max_context());
+  out.set_vocab_size(info.vocab_size);
+  out.set_max_num_seqs(options.max_num_seqs);
+  out.set_max_batch_tokens(options.max_batch_tokens);
+  out.set_max_queue(options.max_queue);
+  out.set_max_queue_tokens(options.max_queue_tokens);
+  for (const auto& [flag, value] : describe(options)) (*out.mutable_options())[flag] = value;
+  return out;
+}
+
+// Loads on a thread of its own, so that a stop is heard meanwhile.
+class Loader {
+ public:
+  Loader(const ServerOptions& options, StopSignal& stop) : thread_([this, options, &stop] { load(options, stop); }) {}
+  ~Loader() {
+    if (thread_.joinable()) thread_.join();
+  }
+  bool done() const { return done_.load(); }
+  std::unique_ptr<Serving> take() {  // REQUIRES done(); throws what loading threw
+    thread_.join();
+    if (failure_) std::rethrow_exception(failure_);
+    return std::move(serving_);
+  }
+
+ private:
+  void load(const ServerOptions& options, StopSignal& stop) {
+    try {
+      serving_ = std::make_unique<Serving>(options);
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+    done_.store(true);
+    stop.wake();
+  }
+
+  std::unique_ptr<Serving> serving_;
+  std::exception_ptr failure_;
+  std::atomic<bool> done_{false};
+  std::thread thread_;  // last: it uses the others
+};
+
+// The two listeners; the control one may be off.
+struct Listeners {
+  Listeners(const ServerOptions& options, GenerationService& generation, ControlService& control)
+      : user(options.host + ":" + std::to_string(options.grpc_port),
+             {{&generation, v1::Generation::service_full_name()}}) {
+    log::info("gRPC on " + options.host + ":" + std::to_string(user.port()));
+    if (options.control_listen == "off") return;
+    operators.emplace(options.control_listen, std::vector<NamedService>{{&control, v1::Control::service_full_name()}});
+    const std::string host = options.control_listen.substr(0, options.control_listen.rfind(':'));
+    log::info("control on " + host + ":" + std::to_string(operators->port()));
+  }
+  void set_serving(bool serving) {
+    user.set_serving(serving);
+    if (operators) operators->set_serving(serving);
+  }
+  void shutdown() {
+    const TimePoint deadline = std::chrono::steady_clock::now() + kCloseTimeout;
+    user.shutdown(deadline);
+    if (operators) operators->shutdown(deadline);
+  }
+
+  GrpcListener user;
+  std::optional<GrpcListener> operators;
+};
+
+void drain(const ServerOptions& options, Serving& serving) {
+  const auto limit = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(options.drain_timeout_s));
+  serving.engine.stop_accepting();
+  if (serving.engine.wait_idle(std::chrono::steady_clock::now() + limit)) return;
+  log::warn("the drain timed out: ending what still runs");
+  serving.engine.end_all({ErrorCode::kUnavailable, "the server is shutting down"});
+}
+
+}  // namespace
+
+void run_server(const ServerOptions& options, StopSignal& stop) {
+  std::string line = "folio-server " + std::string(kVersion) + ":";
+  for (const auto& [flag, value] : describe(options)) line.append(" --").append(flag).append(" ").append(value);
+  log::info(line);
+
+  GenerationService generation_service;
+  ControlService control_service([&stop] { stop.request(); });
+  Listeners listeners(options, generation_service, control_service);
+
+  Loader loader(options, stop);
+  stop.wait([&loader] { return loader.done(); });
+  if (!loader.done()) {
+    log::info("stopped while the model was loading");
+    listeners.shutdown();
+    std::fflush(nullptr);
+    std::_Exit(EXIT_SUCCESS);
+  }
+  const std::unique_ptr<Serving> serving = loader.take();
+  generation_service.serve(serving->generation);
+  control_service.serve(serving->engine, serving->generation, server_info(options, *serving));
+  if (!stop.requested()) {
+    listeners.set_serving(true);
+    const ModelInfo& info = serving->loaded.info;
+    log::info("ready: " + options.model_name + ", " + std::to_string(info.num_blocks) + " blocks of " +
+              std::to_string(info.block_size) + " tokens, " + info.isa);
+  }
+  stop.wait();
+  listeners.set_serving(false);
+  drain(options, *serving);
+  control_service.end_watches();
+  listeners.shutdown();
+  log::info("stopped");
+}
+
+}  // namespace folio

@@ -1,0 +1,90 @@
+"""folio-client as a user runs it, against the real server."""
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+from support import SMOLLM2, ServerCase, chat, generate
+
+CLIENT = os.environ["FOLIO_CLIENT"]
+
+
+class Client(ServerCase):
+    MODEL = SMOLLM2
+    FLAGS = ("--kv-blocks", "600", "--check-invariants")
+
+    def run_client(self, *arguments, text=None):
+        return subprocess.run([CLIENT, arguments[0], "--address", f"127.0.0.1:{self.server.port}", *arguments[1:]],
+                              input=text, capture_output=True, text=True, timeout=60)
+
+    def open_client(self, *arguments):
+        return subprocess.Popen([CLIENT, arguments[0], "--address", f"127.0.0.1:{self.server.port}", *arguments[1:]],
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def test_generate_prints_the_answer(self):
+        expected = self.stub.Generate(generate("The capital of France is", max_tokens=8)).outputs[0].text
+        flags = ("The capital of France is", "--max-tokens", "8", "--temperature", "0")
+        plain = self.run_client("generate", *flags, "--stats")
+        self.assertEqual((plain.returncode, plain.stdout), (0, expected + "\n"))
+        self.assertIn("output 8 tokens", plain.stderr)
+        whole = json.loads(self.run_client("generate", *flags, "--json").stdout)
+        self.assertEqual(whole["outputs"][0]["text"], expected)
+        piped = self.run_client("generate", "-", *flags[1:], text=flags[0])
+        self.assertEqual(piped.stdout, plain.stdout)
+
+    def test_generate_says_what_was_refused(self):
+        result = self.run_client("generate", "x", "--top-p", "2")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("INVALID_ARGUMENT: sampling.top_p: 2 is not in (0, 1]", result.stderr)
+        gone = subprocess.run([CLIENT, "generate", "x", "--address", "127.0.0.1:1"], capture_output=True, text=True)
+        self.assertEqual(gone.returncode, 1)
+        self.assertIn("UNAVAILABLE", gone.stderr)
+
+    def test_ctrl_c_ends_generate(self):
+        client = self.open_client("generate", "Once", "--ignore-eos")
+        self.assertTrue(client.stdout.read(1))
+        client.send_signal(signal.SIGINT)
+        client.communicate(timeout=10)
+        self.assertEqual(client.returncode, 130)
+
+    def test_chat_keeps_the_history(self):
+        first = self.stub.Chat(chat(("user", "Hi")))
+        second = self.stub.Chat(chat(("user", "Hi"), ("assistant", first.outputs[0].text), ("user", "Bye"), max_tokens=5))
+        result = self.run_client("chat", "--temperature", "0", "--max-tokens", "20", "--stats", text="Hi\nBye\n")
+        self.assertEqual(result.returncode, 0)
+        self.assertTrue(result.stdout.startswith(first.outputs[0].text + "\n" + second.outputs[0].text))
+        self.assertIn(f"prompt {second.usage.prompt_tokens} tokens", result.stderr)
+
+    def test_ctrl_c_stops_the_answer_and_not_the_chat(self):
+        client = self.open_client("chat", "--ignore-eos", "--seed", "1")
+        client.stdin.write("Tell me a long story.\n")
+        client.stdin.flush()
+        self.assertTrue(client.stdout.read(1))
+        client.send_signal(signal.SIGINT)
+        self.server.wait_idle()
+        client.send_signal(signal.SIGINT)  # at the prompt: a hint, no end
+        time.sleep(0.1)
+        self.assertIsNone(client.poll())
+        _, errors = client.communicate("/exit\n", timeout=10)
+        self.assertEqual(client.returncode, 0, errors)
+        self.assertIn("/exit or Ctrl-D leaves", errors)
+
+    def test_bench(self):
+        with tempfile.NamedTemporaryFile(suffix=".json") as file:
+            result = self.run_client("bench", "--num-requests", "12", "--concurrency", "4", "--prompt-tokens", "16",
+                                     "--output-tokens", "8", "--json", file.name)
+            summary = json.load(file)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual((summary["num_ok"], summary["output_tokens"], summary["prompt_tokens"]), (12, 96, 192))
+        self.assertEqual((summary["ttft_ms"]["count"], summary["itl_ms"]["count"]), (12, 84))
+        refused = self.run_client("bench", "--num-requests", "3", "--prompt-tokens", "10000")
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("INVALID_ARGUMENT: 3", refused.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,200 @@
+"""Start, stop, ports, health and keep-alive of the process."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import grpc
+
+from support import (NOT_SERVING, SERVING, Code, SERVER, SMOLLM2, Server, TINY, check_health, generate, pb,
+                     watch_health)
+
+FLAGS = ("--kv-blocks", "200")  # where a server is not expected to start
+
+
+def long_request(seed=1):
+    return generate(ids=[seed, 7, 9], ignore_eos=True, max_tokens=500)
+
+
+class Lifecycle(unittest.TestCase):
+    def start(self, *flags, model=TINY, blocks=200, **options):
+        server = Server(model, "--kv-blocks", str(blocks), *flags, **options)
+        self.addCleanup(server.close)
+        return server
+
+    def test_a03_sigterm_lets_open_streams_finish(self):
+        server = self.start("--threads", "1")
+        streams = [server.stub.GenerateStream(long_request(i)) for i in range(1, 5)]
+        for stream in streams:
+            next(stream)
+        watch = watch_health(server.channel)
+        self.assertEqual(next(watch)[1], SERVING)
+        server.terminate()
+        self.assertEqual(next(watch)[1], NOT_SERVING)
+        for stream in streams:
+            rest = list(stream)
+            self.assertEqual(rest[-1].outputs[0].finish_reason, pb.FINISH_REASON_LENGTH)
+        self.assertEqual(server.wait_exit(5), 0)
+        with self.assertRaises(grpc.RpcError):
+            next(watch)
+
+    def test_a03_the_drain_has_an_end(self):
+        # The large model: its streams last longer than the drain.
+        if not os.path.exists(SMOLLM2):
+            self.skipTest(f"{SMOLLM2} is not there: scripts/setup fetches it")
+        server = self.start("--drain-timeout", "0.5", "--max-num-seqs", "4", model=SMOLLM2, blocks=2000)
+        slow = lambda: generate("Once upon a time", ignore_eos=True, max_tokens=4000)
+        streams = [server.stub.GenerateStream(slow()) for _ in range(4)]
+        for stream in streams:
+            next(stream)
+        sleeper = server.stub.GenerateStream(slow())  # queued behind, and never read
+        server.terminate()
+        start = time.monotonic()
+        server.wait_line("SIGTERM")
+        with self.assertRaises(grpc.RpcError) as refused:
+            while True:
+                server.stub.Generate(slow(), timeout=5)
+        self.assertEqual(refused.exception.code(), Code.UNAVAILABLE)
+        for stream in streams:
+            with self.assertRaises(grpc.RpcError) as error:
+                list(stream)
+            self.assertEqual(error.exception.code(), Code.UNAVAILABLE)
+        self.assertEqual(server.wait_exit(5), 0)
+        self.assertLess(time.monotonic() - start, 3)
+        del sleeper
+
+    def test_a03_a_second_signal_leaves_at_once(self):
+        if not os.path.exists(SMOLLM2):
+            self.skipTest(f"{SMOLLM2} is not there: scripts/setup fetches it")
+        server = self.start(model=SMOLLM2)
+        stream = server.stub.GenerateStream(generate("a b c", ignore_eos=True, max_tokens=3000))
+        next(stream)
+        server.terminate(signal.SIGINT)
+        server.wait_line("SIGINT")
+        server.terminate(signal.SIGINT)
+        self.assertEqual(server.wait_exit(1), 128 + signal.SIGINT)
+
+    def test_a03_sigterm_while_loading_and_while_idle(self):
+        loading = self.start(model=SMOLLM2 if os.path.exists(SMOLLM2) else TINY, wait=False)
+        loading.terminate()
+        self.assertEqual(loading.wait_exit(5), 0)
+        idle = self.start()
+        idle.terminate()
+        self.assertEqual(idle.wait_exit(2), 0)
+        # The port is free again at once.
+        with socket.socket() as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(("127.0.0.1", idle.port))
+
+    def test_drain_by_the_control_listener(self):
+        from folio.v1 import control_pb2
+        server = self.start()
+        server.control.Drain(control_pb2.DrainRequest())
+        self.assertEqual(server.wait_exit(5), 0)
+
+    def test_a12_a_taken_port_ends_the_start(self):
+        first = self.start()
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            taken = other.getsockname()[1]
+            for flags in (("--grpc-port", str(first.port), "--control-listen", "off"),
+                          ("--grpc-port", str(first.port), "--control-listen", "off", "--host", "0.0.0.0"),
+                          ("--grpc-port", "0", "--control-listen", f"127.0.0.1:{first.control_port}"),
+                          ("--grpc-port", str(taken), "--control-listen", "off")):
+                start = time.monotonic()
+                result = subprocess.run([SERVER, "--model", TINY, *FLAGS, *flags], stderr=subprocess.PIPE, text=True,
+                                        timeout=20)
+                self.assertLess(time.monotonic() - start, 3)
+                self.assertEqual(result.returncode, 1)
+                self.assertIn("cannot listen on", result.stderr)
+                self.assertIn("in use", result.stderr)
+                self.assertEqual(len(result.stderr.splitlines()), 2 + (flags[1] == "0"), "the options, the reason")
+                self.assertNotIn("ready: ", result.stderr)
+        self.assertEqual(first.stub.Generate(generate(ids=[1], max_tokens=1)).usage.output_tokens, 1)
+
+    def test_bad_files_are_named(self):
+        with tempfile.NamedTemporaryFile(suffix=".gguf") as empty, tempfile.NamedTemporaryFile(suffix=".gguf") as text:
+            text.write(b"this is not a model file, whatever its name says" * 10)
+            text.flush()
+            for path in (empty.name, text.name, "/no/such/model.gguf", "/tmp"):
+                result = subprocess.run([SERVER, "--model", path, "--grpc-port", "0", "--control-listen", "off", *FLAGS],
+                                        stderr=subprocess.PIPE, text=True, timeout=20)
+                self.assertEqual(result.returncode, 1, result.stderr)
+                self.assertIn(path, result.stderr.splitlines()[-1])
+
+    def test_the_start_line_shows_every_option(self):
+        server = self.start("--max-batch-tokens", "100")
+        self.assertIn("--max-batch-tokens 100", server.lines[0])
+        self.assertIn("--kv-blocks 200", server.lines[0])
+
+    def test_health_watch_ends_with_the_server(self):
+        server = self.start()
+        for service in ("", "folio.v1.Generation"):
+            self.assertEqual(check_health(server.channel, service), SERVING)
+        self.assertEqual(check_health(server.control_channel, "folio.v1.Control"), SERVING)
+        with self.assertRaises(grpc.RpcError) as error:
+            check_health(server.channel, "no.such.Service")
+        self.assertEqual(error.exception.code(), Code.NOT_FOUND)
+
+    def test_control_is_not_on_the_user_listener(self):
+        server = self.start()
+        with self.assertRaises(grpc.RpcError) as error:
+            server.channel.unary_unary("/folio.v1.Control/Drain")(b"")
+        self.assertEqual(error.exception.code(), Code.UNIMPLEMENTED)
+
+    def test_pings_without_calls_and_a_silent_client(self):
+        server = self.start()
+        # A client that pings an idle connection every 6 s, and one that is stopped in mid-stream.
+        pinging = server.connect(**{"grpc.keepalive_time_ms": 6000, "grpc.keepalive_permit_without_calls": 1,
+                                    "grpc.http2.max_pings_without_data": 0})
+        self.assertEqual(check_health(pinging), SERVING)
+        states = []
+        pinging.subscribe(states.append)
+        client = subprocess.Popen([sys.executable, __file__, "--watch", str(server.port)], stdout=subprocess.PIPE)
+        self.assertEqual(client.stdout.readline(), b"open\n")
+        try:
+            client.send_signal(signal.SIGSTOP)
+            end = time.monotonic() + 30
+            peers = lambda: established(server.process.pid, server.port)
+            before = peers()
+            while time.monotonic() < end and peers() >= before:
+                time.sleep(0.5)
+            self.assertLess(peers(), before, "a silent peer is given up within 30 s")
+        finally:
+            client.kill()
+            client.wait()
+            client.stdout.close()
+        self.assertNotIn(grpc.ChannelConnectivity.TRANSIENT_FAILURE, states)
+        self.assertEqual(check_health(pinging), SERVING)
+        self.assertEqual(states.count(grpc.ChannelConnectivity.CONNECTING), 0)
+        pinging.close()
+
+
+def established(pid, port):
+    """Connections to this process's port, from the kernel's tables."""
+    rows = []
+    for table in ("tcp", "tcp6"):
+        with open(f"/proc/{pid}/net/{table}") as file:
+            rows += [line.split() for line in file][1:]
+    return sum(1 for row in rows if row[1].endswith(f":{port:04X}") and row[3] == "01")
+
+
+def hold_a_watch_open(port):
+    channel = grpc.insecure_channel(f"127.0.0.1:{port}")
+    watch = watch_health(channel)
+    next(watch)
+    print("open", flush=True)
+    next(watch)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--watch"]:
+        hold_a_watch_open(int(sys.argv[2]))
+    else:
+        unittest.main()

@@ -1,0 +1,167 @@
+// Requests in, answers out, in process. Also run under the thread sanitizer.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/server/generation_fixture.h"
+
+namespace folio {
+namespace {
+
+using test::GenerationTest;
+using ::testing::HasSubstr;
+
+TEST_F(GenerationTest, TextInTextOut) {
+  const auto call = start(greedy("xa", 5));
+  EXPECT_FALSE(call->wait());
+  const v1::GenerateResponse whole = call->whole();
+  ASSERT_EQ(whole.outputs_size(), 1);
+  EXPECT_EQ(whole.outputs(0).text(), "bcdef");
+  EXPECT_EQ(whole.outputs(0).finish_reason(), v1::FINISH_REASON_LENGTH);
+  EXPECT_EQ(whole.prompt_info().num_tokens(), 2);
+  EXPECT_GT(whole.prompt_info().id(), 0U);
+  EXPECT_EQ(whole.usage().prompt_tokens(), 2);
+  EXPECT_EQ(whole.usage().output_tokens(), 5);
+  EXPECT_GE(whole.timings().peak_blocks(), 1);
+  EXPECT_TRUE(whole.has_seed());
+}
+
+TEST_F(GenerationTest, StopStringsAndStopTokensSayWhatMatched) {
+  auto request = greedy("a", 20);
+  request.mutable_stopping()->add_stop("ef");
+  const auto stopped = start(request);
+  EXPECT_FALSE(stopped->wait());
+  EXPECT_EQ(stopped->whole().outputs(0).text(), "bcd");
+  EXPECT_EQ(stopped->whole().outputs(0).stop_string(), "ef");
+
+  request = greedy("a", 20);
+  request.mutable_stopping()->add_stop_token_ids('d');
+  const auto ended = start(request);
+  EXPECT_FALSE(ended->wait());
+  EXPECT_EQ(ended->whole().outputs(0).text(), "bc");
+  EXPECT_EQ(ended->whole().outputs(0).stop_token(), 'd');
+  EXPECT_EQ(ended->whole().usage().output_tokens(), 3);
+}
+
+// S06: a tail that only looks like the beginning of a stop string comes out at the end, once.
+TEST_F(GenerationTest, AHeldTailIsReleasedAtTheEnd) {
+  auto request = greedy("a", 5);
+  request.mutable_stopping()->add_stop("def@@");
+  const auto call = start(request);
+  EXPECT_FALSE(call->wait());
+  EXPECT_EQ(call->whole().outputs(0).text(), "bcdef");
+}
+
+TEST_F(GenerationTest, TokenIdPromptsAreTakenAsTheyAre) {
+  v1::GenerateRequest request = greedy("", 2);
+  for (const TokenId id : {test::kBos, TokenId{'k'}}) request.mutable_tokens()->add_ids(id);
+  const auto call = start(request);
+  EXPECT_FALSE(call->wait());
+  EXPECT_EQ(call->whole().outputs(0).text(), "lm");
+  EXPECT_EQ(call->whole().usage().prompt_tokens(), 2);
+}
+
+TEST_F(GenerationTest, ParseSpecialIsASwitch) {
+  v1::GenerateRequest request = greedy("a<|im_end|>", 1);
+  const auto plain = start(request);
+  EXPECT_FALSE(plain->wait());
+  EXPECT_EQ(plain->whole().usage().prompt_tokens(), 11);
+  request.set_parse_special(true);
+  request.set_add_special(true);
+  const auto parsed = start(request);
+  EXPECT_FALSE(parsed->wait());
+  EXPECT_EQ(parsed->whole().usage().prompt_tokens(), 3);
+}
+
+TEST_F(GenerationTest, EmptyAndBadPromptsAreRefusedByName) {
+  EXPECT_THAT(refusal(greedy("", 1)).message, HasSubstr("prompt"));
+  EXPECT_THAT(refusal(v1::GenerateRequest()).message, HasSubstr("prompt: not set"));
+  v1::GenerateRequest ids;
+  ids.mutable_tokens();
+  EXPECT_THAT(refusal(ids).message, HasSubstr("prompt: no token ids"));
+  for (const TokenId id : {-1, test::kVocabSize, 2'000'000'000}) {
+    ids.mutable_tokens()->clear_ids();
+    ids.mutable_tokens()->add_ids(id);
+    const Error error = refusal(ids);
+    EXPECT_EQ(error.code, ErrorCode::kInvalidArgument);
+    EXPECT_THAT(error.message, HasSubstr(std::to_string(id)));
+  }
+}
+
+TEST_F(GenerationTest, APromptThatCannotFitIsRefusedWithTheNumbers) {
+  const Error error = refusal(greedy(std::string(600, 'x'), 1));
+  EXPECT_EQ(error.code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(error.message, HasSubstr("600"));
+  EXPECT_THAT(error.message, HasSubstr("512"));
+}
+
+TEST_F(GenerationTest, ChatWithoutATemplateIsAFailedPrecondition) {
+  v1::ChatRequest request;
+  request.add_messages()->set_role("user");
+  EXPECT_EQ(refusal(request).code, ErrorCode::kFailedPrecondition);
+}
+
+TEST_F(GenerationTest, SeedsAreReportedAndReproduce) {
+  v1::GenerateRequest request;
+  request.set_text("a");
+  request.mutable_sampling()->set_temperature(5);
+  request.mutable_stopping()->set_max_tokens(16);
+  request.mutable_stopping()->set_ignore_eos(true);
+  const auto first = start(request);
+  const auto second = start(request);
+  EXPECT_FALSE(first->wait());
+  EXPECT_FALSE(second->wait());
+  const v1::GenerateResponse one = first->whole();
+  EXPECT_NE(one.seed(), second->whole().seed());
+  EXPECT_LT(one.seed(), 1ULL << 53U);
+
+  request.mutable_sampling()->set_seed(one.seed());
+  const auto again = start(request);
+  EXPECT_FALSE(again->wait());
+  EXPECT_EQ(again->whole().seed(), one.seed());
+  EXPECT_EQ(again->whole().outputs(0).SerializeAsString(), one.outputs(0).SerializeAsString());
+}
+
+TEST_F(GenerationTest, SeveralAnswersEndEachByItself) {
+  v1::GenerateRequest request = greedy("abc", 17);
+  request.set_n(4);
+  request.set_logprobs(2);
+  const auto call = start(request);
+  EXPECT_FALSE(call->wait());
+  const v1::GenerateResponse whole = call->whole();
+  ASSERT_EQ(whole.outputs_size(), 4);
+  for (const v1::Output& output : whole.outputs()) {
+    EXPECT_EQ(output.text(), "defghijklmnopqrst");
+    EXPECT_EQ(output.finish_reason(), v1::FINISH_REASON_LENGTH);
+    ASSERT_EQ(output.logprobs_size(), 17);
+    EXPECT_EQ(output.logprobs(0).top_size(), 2);
+    EXPECT_EQ(output.logprobs(0).top(0).token(), output.tokens(0));
+  }
+  EXPECT_EQ(whole.usage().prompt_tokens(), 3);
+  EXPECT_EQ(whole.usage().output_tokens(), 68);
+}
+
+TEST_F(GenerationTest, TokenizeAndDetokenize) {
+  v1::TokenizeRequest in;
+  in.set_text("a\xC3\xA9");
+  const auto ids = generation_.tokenize(in);
+  ASSERT_TRUE(ids.ok());
+  EXPECT_EQ(ids->tokens_size(), 3);
+  EXPECT_EQ(ids->pieces(1), "\xC3");
+  v1::DetokenizeRequest back;
+  *back.mutable_tokens() = ids->tokens();
+  back.add_tokens(test::kEnd);
+  back.add_tokens(test::kHalfEmoji);
+  const auto text = generation_.detokenize(back);
+  ASSERT_TRUE(text.ok());
+  EXPECT_EQ(text->bytes(), "a\xC3\xA9\xF0\x9F");
+  EXPECT_EQ(text->text(), "a\xC3\xA9\xEF\xBF\xBD");
+  back.add_tokens(-1);
+  EXPECT_EQ(generation_.detokenize(back).error().code, ErrorCode::kInvalidArgument);
+  in.set_model("other");
+  EXPECT_EQ(generation_.tokenize(in).error().code, ErrorCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace folio

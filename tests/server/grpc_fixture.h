@@ -1,0 +1,127 @@
+// The gRPC front in process: real listeners on free ports, a real engine over a scripted model.
+#pragma once
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "folio/v1/control.grpc.pb.h"
+#include "folio/v1/generation.grpc.pb.h"
+#include "server/control_service.h"
+#include "server/generation.h"
+#include "server/grpc_listener.h"
+#include "server/grpc_service.h"
+#include "tests/server/byte_tokenizer.h"
+#include "tests/server/scripted_model.h"
+
+namespace folio::test {
+
+class GrpcTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { init_grpc(); }
+  static EngineOptions engine_options() {
+    EngineOptions options;
+    options.max_num_seqs = 8;
+    options.max_batch_tokens = 64;
+    options.max_queue = 4;
+    options.check_invariants = true;
+    return options;
+  }
+  static GenerationOptions generation_options() {
+    GenerationOptions options;
+    options.model_name = "tiny";
+    options.max_num_seqs = 8;
+    return options;
+  }
+
+  void SetUp() override {
+    listener_ = std::make_unique<GrpcListener>(
+        "127.0.0.1:0", std::vector<NamedService>{{&generation_service_, v1::Generation::service_full_name()},
+                                                 {&control_service_, v1::Control::service_full_name()}});
+    address_ = "127.0.0.1:" + std::to_string(listener_->port());
+    channel_ = grpc::CreateChannel(address_, grpc::InsecureChannelCredentials());
+    stub_ = v1::Generation::NewStub(channel_);
+    control_ = v1::Control::NewStub(channel_);
+  }
+  void serve() {
+    generation_service_.serve(generation_);
+    control_service_.serve(engine_, generation_, v1::ServerInfo());
+    listener_->set_serving(true);
+  }
+  void TearDown() override {
+    model_.release();
+    tokenizer_.hold(false);
+    EXPECT_TRUE(engine_.wait_idle(std::chrono::steady_clock::now() + std::chrono::seconds(10)));
+    EXPECT_EQ(engine_.load().blocks_free, engine_.load().blocks_total);
+    control_service_.end_watches();
+    if (listener_) listener_->shutdown(std::chrono::steady_clock::now() + std::chrono::seconds(1));
+    // The last references may still be on their way out of the worker and the dispatcher.
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    while (generation_.num_live_calls() > 0 && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
+    EXPECT_EQ(generation_.num_live_calls(), 0);
+  }
+
+  static v1::GenerateRequest greedy(const std::string& text, std::int64_t max_tokens) {
+    v1::GenerateRequest request;
+    request.set_text(text);
+    request.mutable_sampling()->set_temperature(0);
+    request.mutable_stopping()->set_max_tokens(max_tokens);
+    return request;
+  }
+  grpc::Status generate(const v1::GenerateRequest& request, v1::GenerateResponse* response = nullptr) {
+    grpc::ClientContext context;
+    v1::GenerateResponse ignored;
+    return stub_->Generate(&context, request, response != nullptr ? response : &ignored);
+  }
+  // A call by name with bytes of our own.
+  grpc::Status call_raw(const std::string& method, const std::string& bytes, std::string* answer = nullptr) {
+    grpc::GenericStub stub(channel_);
+    grpc::ClientContext context;
+    const grpc::Slice slice(bytes);
+    const grpc::ByteBuffer request(&slice, 1);
+    grpc::ByteBuffer response;
+    grpc::CompletionQueue queue;
+    const auto reader = stub.PrepareUnaryCall(&context, method, request, &queue);
+    reader->StartCall();
+    grpc::Status status;
+    reader->Finish(&response, &status, nullptr);
+    void* tag = nullptr;
+    bool ok = false;
+    queue.Next(&tag, &ok);
+    std::vector<grpc::Slice> slices;
+    if (answer != nullptr && response.Dump(&slices).ok()) {
+      for (const grpc::Slice& part : slices) answer->append(reinterpret_cast<const char*>(part.begin()), part.size());
+    }
+    return status;
+  }
+  // grpc.health.v1: status 1 is SERVING, 2 NOT_SERVING.
+  int health(const std::string& service) {
+    std::string request;
+    if (!service.empty()) request = std::string("\x0A") + static_cast<char>(service.size()) + service;
+    std::string answer;
+    const grpc::Status status = call_raw("/grpc.health.v1.Health/Check", request, &answer);
+    return status.ok() && answer.size() == 2 ? answer[1] : -static_cast<int>(status.error_code());
+  }
+
+  ByteTokenizer tokenizer_;
+  ScriptedModel model_;
+  SteadyClock clock_;
+  ChatTemplate chat_template_{"", tokenizer_};
+  Engine engine_{model_, tokenizer_, clock_, engine_options()};
+  Generation generation_{engine_, tokenizer_, chat_template_, clock_, generation_options()};
+  bool drained_ = false;
+  GenerationService generation_service_;
+  ControlService control_service_{[this] { drained_ = true; }};
+  std::unique_ptr<GrpcListener> listener_;
+  std::string address_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Generation::Stub> stub_;
+  std::unique_ptr<v1::Control::Stub> control_;
+};
+
+}  // namespace folio::test

@@ -1,0 +1,109 @@
+#include "server/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "tests/support/temp_folder.h"
+
+namespace folio {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Outcome {
+  ParsedOptions parsed;
+  std::string printed;
+};
+
+Outcome parse(std::vector<const char*> flags, const std::string& executable = "/nowhere/build/bin/folio-server") {
+  flags.insert(flags.begin(), "folio-server");
+  ::testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStdout();
+  Outcome out;
+  out.parsed = parse_options(static_cast<int>(flags.size()), flags.data(), executable);
+  out.printed = ::testing::internal::GetCapturedStdout() + ::testing::internal::GetCapturedStderr();
+  return out;
+}
+
+TEST(Options, Defaults) {
+  const auto options = parse({}).parsed.options;
+  ASSERT_TRUE(options);
+  EXPECT_EQ(options->host, "127.0.0.1");
+  EXPECT_EQ(options->grpc_port, 50051);
+  EXPECT_EQ(options->control_listen, "127.0.0.1:50052");
+  EXPECT_GE(options->threads, 1);
+  EXPECT_EQ(options->model, "models/smollm2-135m-q4_1.gguf");
+  EXPECT_EQ(options->model_name, "smollm2-135m-q4_1");
+}
+
+TEST(Options, TheDefaultModelIsFoundBesideTheBuildFolder) {
+  const testing::TempFolder folder;
+  const std::string model = folder.write("models/smollm2-135m-q4_1.gguf", "x");
+  const auto options = parse({}, folder.path("build/bin/folio-server")).parsed.options;
+  ASSERT_TRUE(options);
+  EXPECT_EQ(options->model, model);
+}
+
+TEST(Options, ContradictionsAndBadValuesAreRefusedByName) {
+  const struct {
+    std::vector<const char*> flags;
+    const char* named;
+  } cases[] = {
+      {{"--kv-blocks", "10", "--kv-memory", "1GiB"}, "--kv-memory"},
+      {{"--kv-memory", "lots"}, "--kv-memory"},
+      {{"--kv-memory", "0"}, "--kv-memory"},
+      {{"--kv-blocks", "0"}, "--kv-blocks"},
+      {{"--max-batch-tokens", "0"}, "--max-batch-tokens"},
+      {{"--max-num-seqs", "64", "--max-batch-tokens", "32"}, "--max-batch-tokens"},
+      {{"--block-size", "24"}, "--block-size"},
+      {{"--http-port", "8080"}, "--http-port"},
+      {{"--isa", "sse"}, "--isa"},
+      {{"--kv-dtype", "int8"}, "--kv-dtype"},
+      {{"--grpc-port", "70000"}, "--grpc-port"},
+      {{"--control-listen", "50052"}, "--control-listen"},
+      {{"--control-listen", "127.0.0.1:50051"}, "--control-listen"},
+      {{"--drain-timeout", "-1"}, "--drain-timeout"},
+      {{"--no-such-flag"}, "--no-such-flag"},
+  };
+  for (const auto& c : cases) {
+    const Outcome outcome = parse(c.flags);
+    EXPECT_FALSE(outcome.parsed.options) << c.named;
+    EXPECT_NE(outcome.parsed.exit_code, 0) << c.named;
+    EXPECT_THAT(outcome.printed, HasSubstr(c.named));
+  }
+}
+
+TEST(Options, HelpAndVersionEndWithSuccess) {
+  for (const char* flag : {"--help", "--version"}) {
+    const Outcome outcome = parse({flag});
+    EXPECT_FALSE(outcome.parsed.options);
+    EXPECT_EQ(outcome.parsed.exit_code, 0);
+    EXPECT_THAT(outcome.printed, HasSubstr("folio-server"));
+  }
+}
+
+TEST(Options, EveryFlagIsDescribed) {
+  const auto options = parse({"--kv-memory", "2GiB", "--check-invariants"}).parsed.options;
+  ASSERT_TRUE(options);
+  const auto described = describe(*options);
+  EXPECT_EQ(described.at("kv-memory"), std::to_string(2ULL << 30U));
+  EXPECT_EQ(described.at("check-invariants"), "on");
+  const std::string help = parse({"--help"}).printed;
+  for (const auto& [flag, value] : described) EXPECT_THAT(help, HasSubstr("--" + flag));
+}
+
+TEST(ParseBytes, WholeNumbersWithBinaryUnits) {
+  EXPECT_EQ(parse_bytes("1073741824"), 1ULL << 30U);
+  EXPECT_EQ(parse_bytes("3KiB"), 3U << 10U);
+  EXPECT_EQ(parse_bytes("512MiB"), 512ULL << 20U);
+  for (const char* bad : {"", "GiB", "-1", "1.5GiB", "1GB", "99999999999999999999", "99999999999GiB", "0"}) {
+    EXPECT_THROW(parse_bytes(bad), std::invalid_argument) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace folio

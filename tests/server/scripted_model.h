@@ -1,0 +1,75 @@
+// A model whose greedy next token is a function of the last one: 'a' -> 'b' ... 'z' -> 'a', any other -> 'a'. Its other
+// logits fall with the distance. It can be held, so that a test says when a step ends.
+#pragma once
+#include <condition_variable>
+#include <mutex>
+#include <vector>
+
+#include "engine/model/model.h"
+#include "tests/server/byte_tokenizer.h"
+
+namespace folio::test {
+
+class ScriptedModel final : public Model {
+ public:
+  explicit ScriptedModel(std::int32_t num_blocks = 64, std::int32_t max_context = 512)
+      : num_blocks_(num_blocks), max_context_(max_context) {}
+
+  static TokenId next_token(TokenId last) { return last >= 'a' && last < 'z' ? last + 1 : 'a'; }
+
+  Logits forward(const StepBatch& batch) override {
+    wait_for_step();
+    logits_.assign(batch.logit_rows.size() * kVocabSize, 0);
+    for (std::size_t row = 0; row < batch.logit_rows.size(); ++row) {
+      const TokenId best = next_token(batch.tokens[static_cast<std::size_t>(batch.logit_rows[row])]);
+      for (TokenId id = 0; id < kVocabSize; ++id) {
+        logits_[row * kVocabSize + static_cast<std::size_t>(id)] = id == best ? 4.0F : -0.01F * static_cast<float>(id);
+      }
+    }
+    return {logits_.data(), static_cast<std::int32_t>(batch.logit_rows.size()), kVocabSize};
+  }
+  void sample(const Logits& logits, std::span<const SampleRequest> samples, std::span<SampledToken> out) override {
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      out[i] = sample_row(samples[i], logits.row(samples[i].logit_row), scratch_);
+    }
+  }
+  std::int32_t vocab_size() const override { return kVocabSize; }
+  std::int32_t max_context() const override { return max_context_; }
+  std::int32_t num_blocks() const override { return num_blocks_; }
+  std::int32_t block_size() const override { return 16; }
+
+  // From now on a step runs only when it is allowed.
+  void hold() { set_allowed(0); }
+  void allow(int steps) {
+    {
+      const std::lock_guard lock(mutex_);
+      allowed_ += steps;
+    }
+    changed_.notify_all();
+  }
+  void release() { set_allowed(-1); }
+
+ private:
+  void set_allowed(int steps) {
+    {
+      const std::lock_guard lock(mutex_);
+      allowed_ = steps;
+    }
+    changed_.notify_all();
+  }
+  void wait_for_step() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return allowed_ != 0; });
+    if (allowed_ > 0) --allowed_;
+  }
+
+  const std::int32_t num_blocks_;
+  const std::int32_t max_context_;
+  std::vector<float> logits_;
+  SamplerScratch scratch_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int allowed_ = -1;  // < 0: any number
+};
+
+}  // namespace folio::test
