@@ -82,22 +82,27 @@ class Conversation {
   bool stopped_ = false;
 };
 
+int converse(Conversation& conversation) {
+  int exit_code = kExitOk;
+  const bool terminal = isatty(STDIN_FILENO) != 0;
+  std::string line;
+  while (true) {
+    if (terminal) std::fprintf(stderr, "> ");
+    if (!std::getline(std::cin, line) || line == "/exit") break;
+    if (line.empty()) continue;
+    exit_code = conversation.ask(line) ? kExitOk : kExitFailed;
+  }
+  return exit_code;
+}
+
 }  // namespace
 
 int run_chat(const ChatOptions& options, Interrupts& interrupts) {
-  int exit_code = kExitOk;
-  {
-    Conversation conversation(options, interrupts);
-    const bool terminal = isatty(STDIN_FILENO) != 0;
-    std::string line;
-    while (true) {
-      if (terminal) std::fprintf(stderr, "> ");
-      if (!std::getline(std::cin, line) || line == "/exit") break;
-      if (line.empty()) continue;
-      exit_code = conversation.ask(line) ? kExitOk : kExitFailed;
-    }
-    interrupts.on_interrupt(nullptr);
-  }
+  Conversation conversation(options, interrupts);
+  const int exit_code = options.message.empty()             ? converse(conversation)
+                        : conversation.ask(options.message) ? kExitOk
+                                                            : kExitFailed;
+  interrupts.on_interrupt(nullptr);
   return exit_code;
 }
 

@@ -8,13 +8,14 @@ namespace folio::client {
 
 struct ChatOptions {
   std::string address = kDefaultAddress;
-  std::string system;  // empty: none
+  std::string system;   // empty: none
+  std::string message;  // one turn with this message; empty: a conversation read from the standard input
   bool stats = false;
   bool json = false;  // each answer as one JSON object a line
   RequestFlags flags;
 };
 
-// Reads lines until the end of the input or "/exit". Ctrl-C stops the answer, not the program. An exit code.
+// Without a message: reads lines until the end of the input or "/exit". Ctrl-C stops the answer, not the program. An exit code.
 int run_chat(const ChatOptions& options, Interrupts& interrupts);
 
 }  // namespace folio::client

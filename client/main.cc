@@ -20,6 +20,7 @@ void add_generate(CLI::App& app, GenerateOptions& options) {
 }
 
 void add_chat(CLI::App& app, ChatOptions& options) {
+  app.add_option("message", options.message, "one turn with this message (default: a conversation)");
   app.add_option("--address", options.address, "host:port of the server")->capture_default_str();
   app.add_option("--system", options.system, "system message");
   app.add_flag("--stats", options.stats, "timings and counts after each answer");
