@@ -15,7 +15,8 @@ struct ChatOptions {
   RequestFlags flags;
 };
 
-// Without a message: reads lines until the end of the input or "/exit". Ctrl-C stops the answer, not the program. An exit code.
+// Without a message: reads lines until the end of the input or "/exit". Ctrl-C stops the answer, not the program. An
+// exit code.
 int run_chat(const ChatOptions& options, Interrupts& interrupts);
 
 }  // namespace folio::client
