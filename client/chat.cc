@@ -39,7 +39,7 @@ class Conversation {
     const bool stopped = set_current(nullptr);
     std::printf("%s\n", options_.json ? to_json(whole).c_str() : "");
     std::fflush(stdout);
-    if (options_.stats && whole.has_usage()) print_stats(whole.usage(), whole.timings(), whole.seed());
+    if (options_.stats && whole.has_usage()) print_stats(whole);
     if (!status.ok() && !stopped) {
       print_error(status);
       request_.mutable_messages()->RemoveLast();

@@ -39,9 +39,9 @@ void RequestFlags::add_to(CLI::App& app) {
   app.add_option("--top-k", top_k, "keep the k best tokens");
   app.add_option("--top-p", top_p, "keep the best tokens with this probability together");
   app.add_option("--min-p", min_p, "keep tokens of at least this share of the best one's probability");
-  app.add_option("--repetition-penalty", repetition_penalty);
-  app.add_option("--presence-penalty", presence_penalty);
-  app.add_option("--frequency-penalty", frequency_penalty);
+  app.add_option("--repetition-penalty", repetition_penalty, "above 1: tokens of prompt and output are less likely");
+  app.add_option("--presence-penalty", presence_penalty, "subtracted once from tokens of the output");
+  app.add_option("--frequency-penalty", frequency_penalty, "subtracted for each time that a token is in the output");
   app.add_option("--seed", seed, "the same seed gives the same answer");
   app.add_option("--max-tokens", max_tokens, "output tokens at most (default: the rest of the context)");
   app.add_option("--stop", stop, "end before this text; may be given several times")->allow_extra_args(false);
@@ -145,17 +145,21 @@ void print_text(std::string_view text) {
   std::fflush(stdout);
 }
 
-void print_stats(const v1::Usage& usage, const v1::Timings& timings, std::uint64_t seed) {
+void print_stats(const v1::GenerateResponse& response) {
+  const v1::Usage& usage = response.usage();
+  const v1::Timings& timings = response.timings();
   const double decode_tokens = static_cast<double>(usage.output_tokens() - 1);
   const double rate = timings.decode_ms() > 0 && decode_tokens > 0 ? decode_tokens / timings.decode_ms() * 1000 : 0;
+  std::string ends;
+  for (const v1::Output& output : response.outputs()) ends += " " + short_name(output.finish_reason());
   std::fprintf(stderr,
-               "prompt %lld tokens (%lld cached) in %d chunks, output %lld tokens, seed %llu\n"
+               "prompt %lld tokens (%lld cached) in %d chunks, output %lld tokens, seed %llu, end:%s\n"
                "queue %.1f ms, prefill %.1f ms, first token %.1f ms, decode %.1f ms (%.1f tokens/s)\n"
                "peak %d blocks, %d preemptions, %lld tokens recomputed\n",
                static_cast<long long>(usage.prompt_tokens()), static_cast<long long>(usage.cached_tokens()),
                timings.num_chunks(), static_cast<long long>(usage.output_tokens()),
-               static_cast<unsigned long long>(seed), timings.queue_ms(), timings.prefill_ms(), timings.ttft_ms(),
-               timings.decode_ms(), rate, timings.peak_blocks(), timings.num_preemptions(),
+               static_cast<unsigned long long>(response.seed()), ends.c_str(), timings.queue_ms(), timings.prefill_ms(),
+               timings.ttft_ms(), timings.decode_ms(), rate, timings.peak_blocks(), timings.num_preemptions(),
                static_cast<long long>(timings.recomputed_tokens()));
 }
 

@@ -20,6 +20,7 @@ namespace folio::client {
 // Exit codes.
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 1;
+inline constexpr int kExitUsage = 2;  // a wrong command line
 inline constexpr int kExitInterrupted = 130;
 
 inline constexpr const char* kDefaultAddress = "127.0.0.1:50051";
@@ -75,7 +76,7 @@ void print_error(const grpc::Status& status);
 // Prints a model's text: on a terminal without control characters, so that output cannot drive the terminal.
 void print_text(std::string_view text);
 // The lines that --stats prints, on the error output.
-void print_stats(const v1::Usage& usage, const v1::Timings& timings, std::uint64_t seed);
+void print_stats(const v1::GenerateResponse& response);
 
 // Appends a chunk to the whole answer.
 void join(const v1::GenerateChunk& chunk, v1::GenerateResponse& response);

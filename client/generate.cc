@@ -52,7 +52,7 @@ int run_generate(const GenerateOptions& options, Interrupts& interrupts) {
 
   if (options.json && status.ok()) std::printf("%s\n", to_json(whole).c_str());
   if (!options.json && whole.outputs_size() > 0) print_rest(whole);
-  if (options.stats && whole.has_usage()) print_stats(whole.usage(), whole.timings(), whole.seed());
+  if (options.stats && whole.has_usage()) print_stats(whole);
   if (interrupted.load()) return kExitInterrupted;
   if (status.ok()) return kExitOk;
   print_error(status);

@@ -62,7 +62,11 @@ int main(int argc, char** argv) {
   add_generate(generate_command, generate);
   add_chat(chat_command, chat);
   add_bench(bench_command, bench);
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& end) {
+    return app.exit(end) == 0 ? 0 : kExitUsage;
+  }
 
   Interrupts interrupts;
   if (generate_command.parsed()) return run_generate(generate, interrupts);

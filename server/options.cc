@@ -46,7 +46,9 @@ void add_flags(CLI::App& app, ServerOptions& o, std::string& kv_memory) {
   app.add_option("--isa", o.isa, "instruction set of the kernels")
       ->check(CLI::IsMember({"auto", "avx512", "avx2", "scalar"}))
       ->capture_default_str();
-  app.add_option("--block-size", o.block_size, "tokens per KV block, a multiple of 16")->capture_default_str();
+  app.add_option("--block-size", o.block_size, "tokens per KV block")
+      ->check(CLI::IsMember({16, 32, 64, 128, 256}))
+      ->capture_default_str();
   auto* blocks = app.add_option("--kv-blocks", o.kv_blocks, "KV blocks")->check(CLI::Range(1, max_int));
   app.add_option("--kv-memory", kv_memory,
                  "memory for KV blocks, as 2GiB (default: 40 % of the memory that this process may use, at most "
@@ -83,9 +85,6 @@ void add_flags(CLI::App& app, ServerOptions& o, std::string& kv_memory) {
 
 // What no single flag's range can say. Throws CLI::ValidationError naming the flags.
 void check_together(const ServerOptions& o) {
-  if (o.block_size < 16 || o.block_size > 256 || o.block_size % 16 != 0) {
-    throw CLI::ValidationError("--block-size", std::to_string(o.block_size) + " is not a multiple of 16 in [16, 256]");
-  }
   if (o.max_num_seqs > o.max_batch_tokens) {
     throw CLI::ValidationError("--max-num-seqs", std::to_string(o.max_num_seqs) + " is above --max-batch-tokens " +
                                                      std::to_string(o.max_batch_tokens) +
@@ -102,6 +101,7 @@ void check_together(const ServerOptions& o) {
 }  // namespace
 
 const char* const kVersion = FOLIO_VERSION;
+constexpr int kWrongCommandLine = 2;
 
 std::uint64_t parse_bytes(const std::string& text) {
   std::uint64_t value = 0;
@@ -133,8 +133,10 @@ ParsedOptions parse_options(int argc, const char* const* argv, const std::string
     }
     check_together(options);
   } catch (const CLI::ParseError& end) {
-    return {std::nullopt, app.exit(end)};
+    return {std::nullopt, app.exit(end) == 0 ? 0 : kWrongCommandLine};
   }
+  if (options.host.find(':') != std::string::npos && options.host.front() != '[')
+    options.host = "[" + options.host + "]";
   if (options.threads == 0) options.threads = available_cores();
   if (options.model_name.empty()) options.model_name = model_name_of(options.model);
   return {options, 0};

@@ -22,7 +22,7 @@ struct ServerOptions {
   std::string kv_dtype = "f16";
   std::int32_t max_context = 0;  // 0: the model's
   std::int32_t max_num_seqs = 64;
-  std::int32_t max_batch_tokens = 512;
+  std::int32_t max_batch_tokens = 256;
   std::int32_t max_queue = 1024;
   std::int64_t max_queue_tokens = 1 << 22;
   std::string log_level = "info";

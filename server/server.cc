@@ -1,6 +1,7 @@
 #include "server/server.h"
 
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -56,7 +57,8 @@ GenerationOptions generation_options(const ServerOptions& o, const ModelInfo& in
   out.model_name = o.model_name;
   out.architecture = info.architecture;
   out.max_num_seqs = o.max_num_seqs;
-  out.max_waiting_inputs = static_cast<std::size_t>(o.max_queue);
+  // Room for those that find a place at once, too: an idle server takes a burst whatever the queue's limit.
+  out.max_waiting_inputs = static_cast<std::size_t>(o.max_queue) + static_cast<std::size_t>(o.max_num_seqs);
   return out;
 }
 
@@ -160,6 +162,7 @@ struct Listeners {
 
 void drain(const ServerOptions& options, Serving& serving) {
   const auto limit = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(options.drain_timeout_s));
+  log::info("draining: running requests have " + std::to_string(std::lround(options.drain_timeout_s)) + " s");
   serving.engine.stop_accepting();
   if (serving.engine.wait_idle(std::chrono::steady_clock::now() + limit)) return;
   log::warn("the drain timed out: ending what still runs");

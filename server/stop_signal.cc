@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <stdexcept>
@@ -16,6 +17,12 @@
 #include "base/log.h"
 
 namespace folio {
+namespace {
+
+// Whoever stops a process often signals it and its group: what comes so soon is the same wish, not a second one.
+constexpr auto kSameSignal = std::chrono::milliseconds(100);
+
+}  // namespace
 
 StopSignal::StopSignal() {
   sigset_t signals;
@@ -40,17 +47,21 @@ StopSignal::~StopSignal() {
 
 void StopSignal::watch() {
   bool seen = false;
+  std::chrono::steady_clock::time_point first;
   while (true) {
     pollfd fds[] = {{signal_fd_, POLLIN, 0}, {quit_fd_, POLLIN, 0}};
     if (poll(fds, 2, -1) < 0) continue;  // EINTR
     if (fds[1].revents != 0) return;
     signalfd_siginfo info{};
     if (read(signal_fd_, &info, sizeof info) != sizeof info) continue;
+    const auto now = std::chrono::steady_clock::now();
+    if (seen && now - first < kSameSignal) continue;
     if (seen) {
       log::warn("second signal: leaving at once");
       _exit(128 + static_cast<int>(info.ssi_signo));
     }
     seen = true;
+    first = now;
     log::info(std::string(info.ssi_signo == SIGTERM ? "SIGTERM" : "SIGINT") + ": stopping");
     request();
   }

@@ -2,16 +2,11 @@
 #include <fstream>
 #include <string>
 
+#include "base/cgroup.h"
 #include "engine/model/load_model.h"
 
 namespace folio {
 namespace {
-
-// The number in a one-line file, or none ("max", no such file).
-bool read_number(const char* path, std::uint64_t& value) {
-  std::ifstream in(path);
-  return static_cast<bool>(in >> value);
-}
 
 std::uint64_t machine_memory() {
   std::ifstream in("/proc/meminfo");
@@ -28,14 +23,9 @@ std::uint64_t machine_memory() {
 }  // namespace
 
 std::uint64_t available_memory() {
-  std::uint64_t available = machine_memory();
-  std::uint64_t limit = 0;
-  std::uint64_t used = 0;
-  const bool v2 = read_number("/sys/fs/cgroup/memory.max", limit) && read_number("/sys/fs/cgroup/memory.current", used);
-  const bool v1 = !v2 && read_number("/sys/fs/cgroup/memory/memory.limit_in_bytes", limit) &&
-                  read_number("/sys/fs/cgroup/memory/memory.usage_in_bytes", used);
-  if (v2 || v1) available = std::min(available, limit > used ? limit - used : 0);
-  return available;
+  const std::uint64_t machine = machine_memory();
+  const auto left = cgroup_memory_left("/proc/self/cgroup", "/sys/fs/cgroup");
+  return left ? std::min(machine, *left) : machine;
 }
 
 }  // namespace folio

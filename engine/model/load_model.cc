@@ -44,11 +44,12 @@ KvCacheLayout plan_cache(const DecoderConfig& config, const ModelOptions& option
     const bool by_default = options.kv_memory_bytes == 0;
     const std::uint64_t bytes = by_default ? available_memory() / 5 * 2 : options.kv_memory_bytes;
     const std::int64_t per_sequence = (max_context + options.block_size - 1) / options.block_size;
-    blocks = std::min(static_cast<std::int64_t>(bytes / layout.block_bytes()), per_sequence * options.max_num_seqs);
+    const auto fitting = static_cast<std::int64_t>(bytes / layout.block_bytes()) - 1;  // beside the null block
+    blocks = std::min(fitting, per_sequence * options.max_num_seqs);
     if (blocks < 1) {
       throw std::runtime_error(
           (by_default ? "the memory this process may use" : "--kv-memory " + std::to_string(bytes) + " bytes") +
-          std::string(" is less than one KV block of ") + std::to_string(layout.block_bytes()) + " bytes");
+          std::string(" is less than two KV blocks of ") + std::to_string(layout.block_bytes()) + " bytes");
     }
     blocks = std::min(blocks, kMaxSlots / options.block_size - 2);
   }

@@ -67,6 +67,26 @@ TEST_F(CgroupLimit, OddContentIsNoLimit) {
   EXPECT_GT(limit(), 1000);
 }
 
+TEST_F(CgroupLimit, MemoryThatIsLeft) {
+  const auto left = [this] { return cgroup_memory_left(folder_.path("self"), folder_.path("fs")); };
+  membership("0::/a/b\n");
+  EXPECT_EQ(left(), std::nullopt);
+  group("a/b/memory.max", "max\n");
+  group("a/b/memory.current", "5\n");
+  EXPECT_EQ(left(), std::nullopt);
+  group("a/memory.max", "1000\n");
+  group("a/memory.current", "400\n");
+  EXPECT_EQ(left(), 600U) << "an ancestor bounds it";
+  group("a/memory.current", "4000\n");
+  EXPECT_EQ(left(), 0U) << "over its limit";
+  membership("3:memory:/job\n");
+  group("memory/job/memory.limit_in_bytes", "9223372036854771712\n");
+  group("memory/job/memory.usage_in_bytes", "400\n");
+  EXPECT_EQ(left(), std::nullopt) << "version 1 says no limit so";
+  group("memory/job/memory.limit_in_bytes", "500\n");
+  EXPECT_EQ(left(), 100U);
+}
+
 TEST(AvailableCores, FollowsTheAffinityMask) {
   const int cores = available_cores();
   EXPECT_GE(cores, 1);
