@@ -71,6 +71,7 @@ void check_vocabulary(const GgufFile& file, const DecoderConfig& config) {
               std::to_string(hidden) + " (" + config.architecture + ".embedding_length)");
   }
   const std::uint64_t rows = table.num_rows();
+  if (rows > 1U << 24U) file.fail("tensor token_embd.weight has " + std::to_string(rows) + " rows: out of range");
   if (const auto declared = file.find_uint(config.architecture + ".vocab_size"); declared && *declared != rows) {
     file.fail(config.architecture + ".vocab_size is " + std::to_string(*declared) + " but token_embd.weight has " +
               std::to_string(rows) + " rows");
