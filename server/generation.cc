@@ -68,6 +68,22 @@ void Generation::start(const std::shared_ptr<GenerationCall>& call, std::size_t 
   worker_.submit(call, bytes);
 }
 
+std::int64_t Generation::num_live_calls() const {
+  const std::lock_guard lock(calls_mutex_);
+  return num_live_calls_;
+}
+
+bool Generation::wait_calls_done(TimePoint deadline) const {
+  std::unique_lock lock(calls_mutex_);
+  return calls_done_.wait_until(lock, deadline, [this] { return num_live_calls_ == 0; });
+}
+
+void Generation::count_call(int change) {
+  const std::lock_guard lock(calls_mutex_);
+  num_live_calls_ += change;
+  if (num_live_calls_ == 0) calls_done_.notify_all();
+}
+
 std::uint64_t Generation::random_seed() {
   const std::uint64_t high = entropy_();
   return ((high << 32U) | entropy_()) & kSeedMask;
@@ -147,11 +163,11 @@ v1::ListModelsResponse Generation::list_models() const {
 
 GenerationCall::GenerationCall(Generation& generation, TimePoint transport_deadline)
     : generation_(generation), arrival_(generation.clock_.now()), transport_deadline_(transport_deadline) {
-  generation_.num_live_calls_.fetch_add(1);
+  generation_.count_call(1);
 }
 
 GenerationCall::~GenerationCall() {
-  generation_.num_live_calls_.fetch_sub(1);
+  generation_.count_call(-1);
 }
 
 void GenerationCall::cancel() {

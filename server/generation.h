@@ -5,8 +5,10 @@
 // thread notes news; the dispatcher thread takes and renders; cancel comes from anywhere.
 #pragma once
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <random>
 #include <string>
@@ -57,7 +59,9 @@ class Generation {
   // Any thread, at once.
   v1::ListModelsResponse list_models() const;
   std::size_t num_waiting_inputs() const { return worker_.num_waiting(); }
-  std::int64_t num_live_calls() const { return num_live_calls_.load(); }
+  std::int64_t num_live_calls() const;
+  // Until no call is left or the deadline passed: true when none is left.
+  bool wait_calls_done(TimePoint deadline) const;
 
  private:
   friend class GenerationCall;
@@ -74,7 +78,11 @@ class Generation {
   const GenerationOptions options_;
   const RequestLimits limits_;
   std::random_device entropy_;
-  std::atomic<std::int64_t> num_live_calls_{0};  // GenerationCall objects
+  void count_call(int change);
+
+  mutable std::mutex calls_mutex_;  // for num_live_calls_
+  mutable std::condition_variable calls_done_;
+  std::int64_t num_live_calls_ = 0;  // GenerationCall objects
   Dispatcher dispatcher_;
   FrontWorker worker_;  // last: its thread ends first and may still note the dispatcher
 };

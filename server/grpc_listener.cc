@@ -25,6 +25,9 @@ constexpr int kMinPingIntervalMs = 5'000;
 
 void set_transport_options(grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(GrpcListener::kMaxRequestBytes);
+  // The library inflates a message before it looks at its size: a small one could take gigabytes.
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMs);

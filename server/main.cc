@@ -1,4 +1,5 @@
 // folio-server: options in, one server's life, an exit code out.
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -28,6 +29,8 @@ int main(int argc, char** argv) {
   if (!parsed.options) return parsed.exit_code;
   folio::log::set_level(level_of(parsed.options->log_level));
   folio::log::set_json(parsed.options->log_format == "json");
+  // A log or a socket whose reader is gone is an error of that write, not the end of the server.
+  std::signal(SIGPIPE, SIG_IGN);
   try {
     folio::StopSignal stop;
     folio::init_grpc();

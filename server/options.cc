@@ -3,11 +3,13 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <limits>
 #include <stdexcept>
 
 #include "base/thread_pool.h"
+#include "engine/text/detokenizer.h"
 
 namespace folio {
 namespace {
@@ -90,6 +92,8 @@ void check_together(const ServerOptions& o) {
                                                      std::to_string(o.max_batch_tokens) +
                                                      ": a step could not decode all sequences");
   }
+  if (!std::isfinite(o.drain_timeout_s)) throw CLI::ValidationError("--drain-timeout", "is not a number of seconds");
+  if (!is_valid_utf8(o.model_name)) throw CLI::ValidationError("--model-name", "is not UTF-8");
   if (o.control_listen != "off" && o.control_listen.find(':') == std::string::npos) {
     throw CLI::ValidationError("--control-listen", o.control_listen + " is not host:port or off");
   }
@@ -124,7 +128,7 @@ ParsedOptions parse_options(int argc, const char* const* argv, const std::string
   add_flags(app, options, kv_memory);
   try {
     app.parse(argc, argv);
-    if (!kv_memory.empty()) {
+    if (app.count("--kv-memory") > 0) {
       try {
         options.kv_memory_bytes = parse_bytes(kv_memory);
       } catch (const std::invalid_argument& error) {
@@ -138,7 +142,7 @@ ParsedOptions parse_options(int argc, const char* const* argv, const std::string
   if (options.host.find(':') != std::string::npos && options.host.front() != '[')
     options.host = "[" + options.host + "]";
   if (options.threads == 0) options.threads = available_cores();
-  if (options.model_name.empty()) options.model_name = model_name_of(options.model);
+  if (options.model_name.empty()) options.model_name = sanitize_utf8(model_name_of(options.model));
   return {options, 0};
 }
 
@@ -147,7 +151,7 @@ std::map<std::string, std::string> describe(const ServerOptions& o) {
   drain << o.drain_timeout_s;
   const auto or_auto = [](auto value) { return value == 0 ? std::string("auto") : std::to_string(value); };
   return {
-      {"model", o.model},
+      {"model", sanitize_utf8(o.model)},
       {"model-name", o.model_name},
       {"host", o.host},
       {"grpc-port", std::to_string(o.grpc_port)},

@@ -27,6 +27,11 @@ namespace {
 
 // After the drain: for the last bytes to reach clients that read, and for open Watch streams to be ended.
 constexpr auto kCloseTimeout = std::chrono::milliseconds(500);
+// For the step under way when the drain timed out: it cannot be interrupted, and its streams still get their last
+// chunk.
+constexpr auto kLastStepTimeout = std::chrono::seconds(10);
+// From refusing to closing: calls already on their way are answered UNAVAILABLE, not cut off.
+constexpr auto kRefusalTime = std::chrono::milliseconds(200);
 
 ModelOptions model_options(const ServerOptions& o) {
   ModelOptions out;
@@ -164,9 +169,16 @@ void drain(const ServerOptions& options, Serving& serving) {
   const auto limit = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(options.drain_timeout_s));
   log::info("draining: running requests have " + std::to_string(std::lround(options.drain_timeout_s)) + " s");
   serving.engine.stop_accepting();
-  if (serving.engine.wait_idle(std::chrono::steady_clock::now() + limit)) return;
-  log::warn("the drain timed out: ending what still runs");
-  serving.engine.end_all({ErrorCode::kUnavailable, "the server is shutting down"});
+  const TimePoint start = std::chrono::steady_clock::now();
+  const TimePoint deadline = start + limit;
+  if (!serving.engine.wait_idle(deadline)) {
+    log::warn("the drain timed out: ending what still runs");
+    serving.engine.end_all({ErrorCode::kUnavailable, "the server is shutting down"});
+    serving.engine.wait_idle(std::chrono::steady_clock::now() + kLastStepTimeout);
+  }
+  // What was made is still to be read by slow clients.
+  serving.generation.wait_calls_done(std::max(deadline, std::chrono::steady_clock::now() + kCloseTimeout));
+  std::this_thread::sleep_until(start + kRefusalTime);
 }
 
 }  // namespace

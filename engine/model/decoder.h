@@ -7,6 +7,7 @@
 #include "base/thread_pool.h"
 #include "engine/kernels/backend.h"
 #include "engine/model/decoder_config.h"
+#include "engine/model/decoder_weights.h"
 #include "engine/model/model.h"
 
 namespace folio {
@@ -28,15 +29,8 @@ class Decoder final : public Model {
   KvCache& cache() { return *cache_; }
 
  private:
-  struct Layer {
-    std::vector<float> attention_norm, post_attention_norm, ff_norm, post_ff_norm, q_norm, k_norm;
-    std::unique_ptr<WeightMatrix> q, k, v, attention_out, gate, up, down;
-    std::vector<float> q_bias, k_bias, v_bias;
-  };
-  class Loader;
-
-  void run_attention(const Layer& layer, int index, float* x);
-  void run_feed_forward(const Layer& layer, float* x);
+  void run_attention(const DecoderLayer& layer, int index, float* x);
+  void run_feed_forward(const DecoderLayer& layer, float* x);
   Norm norm(const std::vector<float>& weight) const {
     return {weight.empty() ? nullptr : weight.data(), config_.norm_epsilon};
   }
@@ -46,9 +40,7 @@ class Decoder final : public Model {
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<KvCache> cache_;
   std::unique_ptr<Backend> backend_;
-  std::unique_ptr<WeightMatrix> embedding_, own_output_;  // no own_output_: tied to the embedding
-  std::vector<float> output_norm_;
-  std::vector<Layer> layers_;
+  DecoderWeights weights_;
   std::vector<Rope> ropes_;  // one for each AttentionKind
   std::int32_t num_tokens_ = 0;
 };

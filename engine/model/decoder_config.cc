@@ -42,25 +42,26 @@ std::vector<float> read_rope_factors(const GgufFile& file, std::int32_t rotary_d
   factors.resize(expected);
   dequantize(tensor->type, tensor->data, factors);
   for (const float factor : factors) {
-    if (!(factor > 0.0F) || !std::isfinite(factor))
-      file.fail("tensor rope_freqs.weight: a factor is not a positive number");
+    checked_factor(file, "tensor rope_freqs.weight: a factor", static_cast<double>(factor));
   }
   return factors;
 }
 
-// The factor that positions are divided by: 1, or rope.scaling.factor for type "linear". Other types are refused.
+// The factor that positions are divided by: rope.scaling.factor (or its old name) unless the type is "none"; no type
+// means linear, and a factor of 0 none, as the format's other readers have it. Other types are refused.
 double read_linear_scale(const GgufFile& file, const std::string& prefix) {
   const std::string type_key = prefix + "rope.scaling.type";
-  const std::string type(file.find_string(type_key).value_or("none"));
-  if (type != "none" && type != "linear")
+  const std::string type(file.find_string(type_key).value_or("linear"));
+  if (type != "none" && type != "linear") {
     file.fail(type_key + " is \"" + type + "\": only none and linear are supported");
-  for (const char* key : {"rope.scaling.attn_factor", "rope.scaling.yarn_log_multiplier"})
+  }
+  for (const char* key : {"rope.scaling.attn_factor", "rope.scaling.yarn_log_multiplier"}) {
     refuse_if_set(file, prefix + key, "YaRN");
-  double scale = file.find_float(prefix + "rope.scaling.factor").value_or(1.0);
-  if (const auto old = file.find_float(prefix + "rope.scale_linear"); old && type == "none") return *old;
-  if (type == "none") return 1.0;
-  if (!(scale > 0.0) || !std::isfinite(scale)) file.fail(prefix + "rope.scaling.factor is not a positive number");
-  return scale;
+  }
+  const std::string key =
+      prefix + (file.has(prefix + "rope.scaling.factor") ? "rope.scaling.factor" : "rope.scale_linear");
+  const double factor = file.find_float(key).value_or(0.0);
+  return type == "none" || factor == 0.0 ? 1.0 : checked_factor(file, key, factor);
 }
 
 void check_vocabulary(const GgufFile& file, const DecoderConfig& config) {
@@ -84,6 +85,11 @@ void check_vocabulary(const GgufFile& file, const DecoderConfig& config) {
 
 }  // namespace
 
+double checked_factor(const GgufFile& file, const std::string& key, double value) {
+  if (!(value >= 1e-6 && value <= 1e12)) file.fail(key + " is not a number from 1e-6 to 1e12");
+  return value;
+}
+
 std::vector<float> inverse_frequencies(double base, std::int32_t rotary_dim, double linear_scale,
                                        const std::vector<float>& factors) {
   std::vector<float> result(static_cast<std::size_t>(rotary_dim / 2));
@@ -103,6 +109,7 @@ DecoderConfig read_common_config(const GgufFile& file) {
   config.hidden_size = read_size(file, prefix + "embedding_length", 1U << 17U);
   config.ff_size = read_size(file, prefix + "feed_forward_length", 1U << 19U);
   config.context_length = read_size(file, prefix + "context_length", 1U << 26U);
+  if (config.context_length < 2) file.fail(prefix + "context_length is 1: no room for a prompt and an answer");
 
   AttentionShape& shape = config.attention;
   shape.num_heads = read_heads(file, prefix + "attention.head_count", 0);
@@ -130,7 +137,7 @@ DecoderConfig read_common_config(const GgufFile& file) {
     file.fail(prefix + "attention.layer_norm_rms_epsilon is out of range");
   config.query_scale = 1.0F / std::sqrt(static_cast<float>(shape.head_dim));
   if (const double scale = file.find_float(prefix + "attention.scale").value_or(0.0); scale != 0.0) {
-    config.query_scale = static_cast<float>(scale);
+    config.query_scale = static_cast<float>(checked_factor(file, prefix + "attention.scale", scale));
   }
 
   config.rotary_dim = shape.head_dim;
@@ -141,7 +148,7 @@ DecoderConfig read_common_config(const GgufFile& file) {
               " is odd or larger than the head size " + std::to_string(shape.head_dim));
   }
   const double base = file.find_float(prefix + "rope.freq_base").value_or(10000.0);
-  if (!(base > 0.0) || !std::isfinite(base)) file.fail(prefix + "rope.freq_base is not a positive number");
+  checked_factor(file, prefix + "rope.freq_base", base);
   config.attentions.push_back({0, inverse_frequencies(base, config.rotary_dim, read_linear_scale(file, prefix),
                                                       read_rope_factors(file, config.rotary_dim))});
   config.layer_attention.assign(static_cast<std::size_t>(config.num_layers), 0);

@@ -49,6 +49,10 @@ DecoderConfig read_gemma3_config(const GgufFile& file);
 // By general.architecture; throws GgufError naming one that folio does not run.
 DecoderConfig read_config(const GgufFile& file);
 
+// The value itself, for numbers that divide or multiply: positive, and far from where floats end. Else throws naming
+// `key`.
+double checked_factor(const GgufFile& file, const std::string& key, double value);
+
 // Base^(-2i / rotary_dim), divided by `factors` if there are any (rope_freqs.weight, Llama 3), and by `linear_scale`.
 std::vector<float> inverse_frequencies(double base, std::int32_t rotary_dim, double linear_scale,
                                        const std::vector<float>& factors);

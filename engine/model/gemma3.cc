@@ -26,9 +26,8 @@ DecoderConfig read_gemma3_config(const GgufFile& file) {
   if (pattern < 1 || pattern > 1024)
     file.fail("gemma3.attention.sliding_window_pattern is " + std::to_string(pattern) + ": out of range");
   // Local layers: their own base, never scaled.
-  const double local_base = file.find_float("gemma3.rope.freq_base_swa").value_or(10000.0);
-  if (!(local_base > 0.0) || !std::isfinite(local_base))
-    file.fail("gemma3.rope.freq_base_swa is not a positive number");
+  const double local_base =
+      checked_factor(file, "gemma3.rope.freq_base_swa", file.find_float("gemma3.rope.freq_base_swa").value_or(10000.0));
   config.attentions.push_back(
       {static_cast<std::int32_t>(window), inverse_frequencies(local_base, config.rotary_dim, 1.0, {})});
   for (std::size_t i = 0; i < config.layer_attention.size(); ++i) {

@@ -20,8 +20,8 @@ KvType kv_type(const std::string& name) {
 
 std::int32_t context_limit(const GgufFile& file, const DecoderConfig& config, std::int32_t wanted) {
   if (wanted == 0) return config.context_length;
-  if (wanted < 0 || wanted > config.context_length) {
-    throw std::runtime_error("--max-context " + std::to_string(wanted) + ": " + file.path() + " was made for at most " +
+  if (wanted < 2 || wanted > config.context_length) {
+    throw std::runtime_error("--max-context " + std::to_string(wanted) + ": " + file.path() + " allows 2 to " +
                              std::to_string(config.context_length));
   }
   return wanted;
@@ -74,6 +74,7 @@ std::string main_dtype(const GgufFile& file) {
 LoadedModel load_model(const GgufFile& file, const ModelOptions& options) {
   DecoderConfig config = read_config(file);
   const std::int32_t max_context = context_limit(file, config, options.max_context);
+  check_weights(file, config);
   const KvCacheLayout layout = plan_cache(config, options, max_context);
   auto pool = std::make_unique<ThreadPool>(options.num_threads > 0 ? options.num_threads : available_cores());
   auto cache = std::make_unique<KvCache>(layout);

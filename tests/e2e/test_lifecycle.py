@@ -43,6 +43,25 @@ class Lifecycle(unittest.TestCase):
         with self.assertRaises(grpc.RpcError):
             next(watch)
 
+    def test_a_log_whose_reader_is_gone_ends_nothing(self):
+        reader, writer = os.pipe()
+        process = subprocess.Popen([SERVER, "--model", TINY, *FLAGS, "--grpc-port", "0", "--control-listen", "off"],
+                                   stderr=writer)
+        os.close(writer)
+        with os.fdopen(reader) as log:
+            while "ready: " not in log.readline():
+                pass
+        process.terminate()
+        self.assertEqual(process.wait(10), 0)
+
+    def test_calls_during_the_close_are_unavailable(self):
+        server = self.start()
+        server.terminate()
+        server.wait_line("SIGTERM")
+        with self.assertRaises(grpc.RpcError) as refused:
+            server.stub.Generate(generate(ids=[1, 2], max_tokens=1))
+        self.assertEqual(refused.exception.code(), Code.UNAVAILABLE)
+
     def test_a03_the_drain_has_an_end(self):
         # The large model: its streams last longer than the drain.
         if not os.path.exists(SMOLLM2):

@@ -26,6 +26,7 @@ const RandomModel kModels[] = {
     {.hidden = 50, .ff = 70, .heads = 3, .kv_heads = 1, .head_dim = 18, .vocab = 33},  // nothing fills a vector
     {.heads = 2, .kv_heads = 2, .head_dim = 32, .rotary_dim = 16},
     {.heads = 2, .kv_heads = 2, .head_dim = 32, .linear_scale = 4.0F},
+    {.heads = 2, .kv_heads = 2, .head_dim = 32, .linear_scale = 4.0F, .say_scaling_type = false},
     {.heads = 4, .kv_heads = 2, .weights = TensorType::kF16},
     {.heads = 4, .kv_heads = 2, .weights = TensorType::kBF16},
     {.architecture = "qwen2", .heads = 14, .kv_heads = 2, .head_dim = 16, .freq_base = 1e6F, .biases = true},
@@ -87,6 +88,9 @@ struct Refusal {
 
 void set_number(testing::GgufWriter& w, const char* key, std::uint32_t value) {
   w.set(key, GgufType::kUint32, testing::raw(value));
+}
+void set_float(testing::GgufWriter& w, const char* key, float value) {
+  w.set(key, GgufType::kFloat32, testing::raw(value));
 }
 void set_string(testing::GgufWriter& w, const char* key, const char* value) {
   w.set(key, GgufType::kString, testing::GgufWriter::string(value));
@@ -162,6 +166,13 @@ const Refusal kRefusals[] = {
      "rope_freqs.weight: expected 4"},
     {"rope factors of zero", [](auto& w) { w.add_f32_tensor("rope_freqs.weight", {4}, std::vector<float>(4, 0.0F)); },
      "rope_freqs.weight: a factor"},
+    {"a context of one", [](auto& w) { set_number(w, "llama.context_length", 1); }, "context_length is 1"},
+    {"a scale that is not a number", [](auto& w) { set_float(w, "llama.rope.scale_linear", NAN); },
+     "rope.scale_linear"},
+    {"a negative scale", [](auto& w) { set_float(w, "llama.rope.scaling.factor", -1.0F); }, "rope.scaling.factor"},
+    {"a vanishing base", [](auto& w) { set_float(w, "llama.rope.freq_base", 1e-30F); }, "rope.freq_base"},
+    {"an infinite attention scale", [](auto& w) { set_float(w, "llama.attention.scale", INFINITY); },
+     "attention.scale"},
     {"epsilon missing", [](auto& w) { w.erase("llama.attention.layer_norm_rms_epsilon"); }, "layer_norm_rms_epsilon"},
     {"epsilon not a number",
      [](auto& w) { w.set("llama.attention.layer_norm_rms_epsilon", GgufType::kFloat32, testing::raw(NAN)); },
@@ -183,6 +194,16 @@ TEST(Refusals, NameWhatIsWrong) {
       EXPECT_NE(std::string(e.what()).find(path), std::string::npos) << refusal.name << " does not name the file";
     }
   }
+}
+
+// The directory is looked at before memory is taken: a file that asks for terabytes and lacks a tensor fails at once.
+TEST(Refusals, ComeBeforeMemoryIsTaken) {
+  const TempFolder folder;
+  testing::GgufWriter writer = small_model();
+  set_number(writer, "llama.block_count", 1024);
+  set_number(writer, "llama.attention.key_length", 1024);
+  set_number(writer, "llama.attention.value_length", 1024);
+  EXPECT_THROW(load_model(GgufFile(folder.write("bad.gguf", writer.bytes())), {.kv_blocks = 1 << 26}), GgufError);
 }
 
 TEST(Options, AreRefusedByTheirFlag) {

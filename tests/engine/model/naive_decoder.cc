@@ -202,7 +202,7 @@ std::string random_model_bytes(const RandomModel& m, unsigned seed) {
   if (m.rotary_dim > 0) number("rope.dimension_count", m.rotary_dim);
   if (m.freq_base > 0) writer.add_float32(p + "rope.freq_base", m.freq_base);
   if (m.linear_scale > 0) {
-    writer.add_string(p + "rope.scaling.type", "linear");
+    if (m.say_scaling_type) writer.add_string(p + "rope.scaling.type", "linear");
     writer.add_float32(p + "rope.scaling.factor", m.linear_scale);
   }
   if (m.window > 0) number("attention.sliding_window", m.window);

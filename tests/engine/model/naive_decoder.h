@@ -16,10 +16,11 @@ std::vector<std::vector<double>> naive_logits(const GgufFile& file, const std::v
 struct RandomModel {
   std::string architecture = "llama";
   int layers = 2, hidden = 64, ff = 96, heads = 4, kv_heads = 2, head_dim = 16, vocab = 80, context = 512;
-  int rotary_dim = 0;           // 0: not said, the head size
-  float freq_base = 0;          // 0: not said
-  float linear_scale = 0;       // 0: no scaling
-  int window = 0, pattern = 0;  // gemma3
+  int rotary_dim = 0;            // 0: not said, the head size
+  float freq_base = 0;           // 0: not said
+  float linear_scale = 0;        // 0: no scaling
+  bool say_scaling_type = true;  // "linear", else only the factor
+  int window = 0, pattern = 0;   // gemma3
   bool own_output = false;
   bool biases = false;                    // on q, k, v
   bool say_head_dim = true;               // else hidden / heads
