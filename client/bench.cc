@@ -194,7 +194,7 @@ int run_bench(const BenchOptions& options, Interrupts& interrupts) {
     }
   }
   ClosedLoop loop(options, *stub, models.models(0).vocab_size());
-  interrupts.on_interrupt([&loop](int count) {
+  interrupts.on_interrupt([&loop](int, int count) {
     if (count > 1) _exit(kExitInterrupted);
     loop.stop();
   });

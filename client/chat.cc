@@ -1,5 +1,6 @@
 #include "client/chat.h"
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -17,7 +18,7 @@ class Conversation {
       : options_(options), stub_(v1::Generation::NewStub(make_channel(options.address))) {
     options.flags.apply(request_);
     if (!options.system.empty()) add("system", options.system);
-    interrupts.on_interrupt([this](int) { interrupt(); });
+    interrupts.on_interrupt([this](int signal, int) { interrupt(signal); });
   }
 
   // One turn. False when it failed: the question is then not part of the history.
@@ -37,7 +38,7 @@ class Conversation {
     }
     const grpc::Status status = reader->Finish();
     const bool stopped = set_current(nullptr);
-    std::printf("%s\n", options_.json ? to_json(whole).c_str() : "");
+    if (whole.outputs_size() > 0) std::printf("%s\n", options_.json ? to_json(whole).c_str() : "");
     std::fflush(stdout);
     if (options_.stats && whole.has_usage()) print_stats(whole);
     if (!status.ok() && !stopped) {
@@ -45,10 +46,13 @@ class Conversation {
       request_.mutable_messages()->RemoveLast();
       return false;
     }
+    was_stopped_ = stopped;
     // What was said before the interruption stays said.
     add("assistant", whole.outputs_size() > 0 ? whole.outputs(0).text() : "");
     return true;
   }
+
+  bool was_stopped() const { return was_stopped_; }
 
  private:
   void add(const char* role, const std::string& content) {
@@ -64,11 +68,13 @@ class Conversation {
     return std::exchange(stopped_, false);
   }
 
-  void interrupt() {  // signal thread
+  void interrupt(int signal) {  // signal thread
     const std::lock_guard lock(mutex_);
     if (current_ != nullptr) {
       stopped_ = true;
       current_->TryCancel();
+    } else if (signal == SIGTERM) {
+      _exit(128 + SIGTERM);
     } else {
       std::fprintf(stderr, "\n(/exit or Ctrl-D leaves)\n> ");
     }
@@ -80,6 +86,7 @@ class Conversation {
   std::mutex mutex_;
   grpc::ClientContext* current_ = nullptr;  // of the answer that is running
   bool stopped_ = false;
+  bool was_stopped_ = false;  // the last answer, by the user
 };
 
 int converse(Conversation& conversation) {
@@ -98,10 +105,19 @@ int converse(Conversation& conversation) {
 }  // namespace
 
 int run_chat(const ChatOptions& options, Interrupts& interrupts) {
+  if (options.flags.n.value_or(1) != 1) {
+    std::fprintf(stderr, "folio-client: chat: --n: a conversation goes on from one answer\n");
+    return kExitUsage;
+  }
   Conversation conversation(options, interrupts);
-  const int exit_code = options.message.empty()             ? converse(conversation)
-                        : conversation.ask(options.message) ? kExitOk
-                                                            : kExitFailed;
+  int exit_code = kExitOk;
+  if (options.message.empty()) {
+    exit_code = converse(conversation);
+  } else if (!conversation.ask(options.message)) {
+    exit_code = kExitFailed;
+  } else if (conversation.was_stopped()) {
+    exit_code = kExitInterrupted;
+  }
   interrupts.on_interrupt(nullptr);
   return exit_code;
 }

@@ -90,7 +90,7 @@ Interrupts::~Interrupts() {
   thread_.join();
 }
 
-void Interrupts::on_interrupt(std::function<void(int)> callback) {
+void Interrupts::on_interrupt(Callback callback) {
   const std::lock_guard lock(mutex_);
   callback_ = std::move(callback);
   count_ = 0;
@@ -106,7 +106,7 @@ void Interrupts::watch() {
     if (number == kWakeSignal) continue;  // not ours
     ++count_;
     if (callback_) {
-      callback_(count_);
+      callback_(number, count_);
     } else {
       _exit(128 + number);
     }

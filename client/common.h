@@ -53,14 +53,15 @@ class Interrupts {
   Interrupts(const Interrupts&) = delete;
   Interrupts& operator=(const Interrupts&) = delete;
 
-  // Called on the signal thread, with the number of signals since it was set (1, 2, ...).
-  void on_interrupt(std::function<void(int)> callback);
+  // Called on the signal thread, with the signal and the number of signals since this was set (1, 2, ...).
+  using Callback = std::function<void(int signal, int count)>;
+  void on_interrupt(Callback callback);
 
  private:
   void watch();
 
   std::mutex mutex_;
-  std::function<void(int)> callback_;
+  Callback callback_;
   int count_ = 0;
   bool quit_ = false;
   std::thread thread_;

@@ -32,9 +32,9 @@ int run_generate(const GenerateOptions& options, Interrupts& interrupts) {
 
   const auto stub = v1::Generation::NewStub(make_channel(options.address));
   grpc::ClientContext context;
-  std::atomic<bool> interrupted{false};
-  interrupts.on_interrupt([&](int) {
-    interrupted.store(true);
+  std::atomic<int> interrupted{0};  // by this signal
+  interrupts.on_interrupt([&](int signal, int) {
+    interrupted.store(signal);
     context.TryCancel();
   });
   const auto reader = stub->GenerateStream(&context, request);
@@ -52,8 +52,9 @@ int run_generate(const GenerateOptions& options, Interrupts& interrupts) {
 
   if (options.json && status.ok()) std::printf("%s\n", to_json(whole).c_str());
   if (!options.json && whole.outputs_size() > 0) print_rest(whole);
+  std::fflush(stdout);  // before what goes to the error output
   if (options.stats && whole.has_usage()) print_stats(whole);
-  if (interrupted.load()) return kExitInterrupted;
+  if (interrupted.load() != 0) return 128 + interrupted.load();
   if (status.ok()) return kExitOk;
   print_error(status);
   return kExitFailed;

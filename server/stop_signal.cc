@@ -20,7 +20,8 @@ namespace folio {
 namespace {
 
 // Whoever stops a process often signals it and its group: what comes so soon is the same wish, not a second one.
-constexpr auto kSameSignal = std::chrono::milliseconds(100);
+// Only after this time is the first one answered (and logged): what comes later is a second one.
+constexpr auto kSameSignal = std::chrono::milliseconds(20);
 
 }  // namespace
 
@@ -47,21 +48,21 @@ StopSignal::~StopSignal() {
 
 void StopSignal::watch() {
   bool seen = false;
-  std::chrono::steady_clock::time_point first;
   while (true) {
     pollfd fds[] = {{signal_fd_, POLLIN, 0}, {quit_fd_, POLLIN, 0}};
     if (poll(fds, 2, -1) < 0) continue;  // EINTR
     if (fds[1].revents != 0) return;
     signalfd_siginfo info{};
     if (read(signal_fd_, &info, sizeof info) != sizeof info) continue;
-    const auto now = std::chrono::steady_clock::now();
-    if (seen && now - first < kSameSignal) continue;
     if (seen) {
       log::warn("second signal: leaving at once");
       _exit(128 + static_cast<int>(info.ssi_signo));
     }
     seen = true;
-    first = now;
+    std::this_thread::sleep_for(kSameSignal);
+    for (signalfd_siginfo same{}; poll(fds, 1, 0) > 0;) {
+      [[maybe_unused]] const auto taken = read(signal_fd_, &same, sizeof same);
+    }
     log::info(std::string(info.ssi_signo == SIGTERM ? "SIGTERM" : "SIGINT") + ": stopping");
     request();
   }

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "base/ids.h"
+#include "base/thread_pool.h"
 
 namespace folio {
 
@@ -54,11 +55,11 @@ struct KvCacheLayout {
   }
 };
 
-// The memory: anonymous, huge pages where the system gives them, touched when made, so that a lack of memory shows at
-// start.
+// The memory: anonymous and so zero, huge pages where the system gives them, every page touched when made (by the
+// pool's threads), so that a lack of memory shows at start.
 class KvCache {
  public:
-  explicit KvCache(const KvCacheLayout& layout);  // throws std::runtime_error with the size when it cannot be had
+  KvCache(const KvCacheLayout& layout, ThreadPool& pool);  // throws std::runtime_error with the size that cannot be had
   ~KvCache();
   KvCache(const KvCache&) = delete;
   KvCache& operator=(const KvCache&) = delete;

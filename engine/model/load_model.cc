@@ -45,16 +45,16 @@ KvCacheLayout plan_cache(const DecoderConfig& config, const ModelOptions& option
     const std::uint64_t bytes = by_default ? available_memory() / 5 * 2 : options.kv_memory_bytes;
     const std::int64_t per_sequence = (max_context + options.block_size - 1) / options.block_size;
     const auto fitting = static_cast<std::int64_t>(bytes / layout.block_bytes()) - 1;  // beside the null block
-    blocks = std::min(fitting, per_sequence * options.max_num_seqs);
+    blocks = by_default ? std::min(fitting, per_sequence * options.max_num_seqs) : fitting;
     if (blocks < 1) {
       throw std::runtime_error(
           (by_default ? "the memory this process may use" : "--kv-memory " + std::to_string(bytes) + " bytes") +
           std::string(" is less than two KV blocks of ") + std::to_string(layout.block_bytes()) + " bytes");
     }
-    blocks = std::min(blocks, kMaxSlots / options.block_size - 2);
   }
   if (blocks < 1 || (blocks + 1) * options.block_size >= kMaxSlots) {
-    throw std::runtime_error("--kv-blocks " + std::to_string(blocks) + ": expected 1 to " +
+    throw std::runtime_error("KV cache of " + std::to_string(blocks) +
+                             " blocks (--kv-blocks, --kv-memory): expected 1 to " +
                              std::to_string(kMaxSlots / options.block_size - 2));
   }
   layout.num_blocks = static_cast<std::int32_t>(blocks);
@@ -77,7 +77,7 @@ LoadedModel load_model(const GgufFile& file, const ModelOptions& options) {
   check_weights(file, config);
   const KvCacheLayout layout = plan_cache(config, options, max_context);
   auto pool = std::make_unique<ThreadPool>(options.num_threads > 0 ? options.num_threads : available_cores());
-  auto cache = std::make_unique<KvCache>(layout);
+  auto cache = std::make_unique<KvCache>(layout, *pool);
   auto backend = std::make_unique<cpu::CpuBackend>(options.isa, *pool, config.attention, *cache);
 
   LoadedModel loaded;

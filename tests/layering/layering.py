@@ -29,7 +29,7 @@ MODULES = {
     "engine/kernels": Module(("base", "engine/gguf", "engine/sampling"), ("immintrin.h", "cpuid.h", "sys/mman.h")),
     "engine/model": Module(("base", "engine/gguf", "engine/kernels", "engine/sampling")),
     # Text.
-    "engine/text": Module(("base", "engine/gguf"), POSIX + ("pcre2.h", "sentencepiece", "nlohmann/")),
+    "engine/text": Module(("base", "engine/gguf"), POSIX + ("pcre2.h", "nlohmann/")),
     # The only place where logical and physical meet.
     "engine": Module(("base", "block_manager", "scheduler", "engine/gguf", "engine/sampling", "engine/text",
                       "engine/kernels", "engine/model")),

@@ -43,7 +43,7 @@ class Runner {
   Runner(const Shape& shape, const std::string& isa, int threads, int num_blocks, std::uint32_t seed)
       : shape_(shape),
         pool_(threads),
-        cache_(layout(shape, num_blocks)),
+        cache_(layout(shape, num_blocks), pool_),
         backend_(isa, pool_, shape.attention, cache_) {
     cache_.fill(30000.0F);  // poison: large and finite
     free_.resize(static_cast<std::size_t>(num_blocks));
