@@ -196,8 +196,7 @@ std::optional<std::string> Scheduler::broken_invariant() {
 std::optional<std::string> Scheduler::broken_sequence(const Sequence& sequence) const {
   if (sequence.state != SequenceState::kRunning && sequence.blocks.size() != 0) return "it holds blocks, not running";
   if (sequence.state == SequenceState::kEnded) return std::nullopt;
-  if (sequence.tokens.empty() != (sequence.admission == 0))
-    return "tokens before its first admission, or none after it";
+  if (sequence.tokens.empty() != (sequence.admission == 0)) return "tokens and never admitted, or the reverse";
   if (sequence.num_computed > sequence.num_scheduled) return "computed more than was scheduled";
   if (sequence.num_scheduled > sequence.num_known()) return "scheduled more than is known";
   if (num_in_flight_ == 0 && sequence.num_computed != sequence.num_scheduled) return "scheduled, and no step in flight";
