@@ -35,13 +35,12 @@ StreamEnd stream_end(const RequestSummary& summary, std::optional<Error> error) 
 
 }  // namespace
 
-void Delivery::add(const Request& request, bool skip_special, std::shared_ptr<TokenStream> stream) {
+void Delivery::add(const Request& request, const std::shared_ptr<const StopRules>& rules,
+                   std::shared_ptr<TokenStream> stream) {
   auto live = std::make_unique<Live>();
   live->stream = std::move(stream);
-  live->stopping = request.stopping;
   live->num_prompt_tokens = static_cast<std::int64_t>(request.prompt.size());
-  live->checkers.reserve(static_cast<std::size_t>(request.n));
-  for (std::int32_t i = 0; i < request.n; ++i) live->checkers.emplace_back(tokenizer_, live->stopping, skip_special);
+  live->checkers.assign(static_cast<std::size_t>(request.n), StopChecker(rules, request.max_tokens));
   live_.emplace(request.id, std::move(live));
 }
 

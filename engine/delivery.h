@@ -22,10 +22,8 @@ namespace folio {
 
 class Delivery {
  public:
-  explicit Delivery(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
-
-  // REQUIRES max_tokens already clipped.
-  void add(const Request& request, bool skip_special, std::shared_ptr<TokenStream> stream);
+  // REQUIRES max_tokens already clipped. The rules are the request's, shared by its sequences.
+  void add(const Request& request, const std::shared_ptr<const StopRules>& rules, std::shared_ptr<TokenStream> stream);
   // The error that the request's stream will end with; the first one stands. Unknown ids are ignored.
   void set_error(RequestId id, const Error& error);
   std::vector<RequestId> live_ids() const;
@@ -43,7 +41,6 @@ class Delivery {
  private:
   struct Live {
     std::shared_ptr<TokenStream> stream;
-    StoppingParams stopping;            // the checkers refer to it
     std::vector<StopChecker> checkers;  // by index
     std::int64_t num_prompt_tokens = 0;
     std::optional<Error> error;
@@ -57,7 +54,6 @@ class Delivery {
   void end(const RequestSummary& summary);
   void touch(Live& live);
 
-  const Tokenizer& tokenizer_;
   std::unordered_map<RequestId, std::unique_ptr<Live>> live_;
   std::vector<Live*> touched_;
   std::vector<std::shared_ptr<TokenStream>> ended_;  // their requests are gone, their notification is not

@@ -49,7 +49,7 @@ class Engine::Impl {
  private:
   struct Submission {
     Request request;
-    bool skip_special;
+    std::shared_ptr<const StopRules> stop_rules;
     std::shared_ptr<TokenStream> stream;
   };
   struct Cancel {
@@ -78,6 +78,7 @@ class Engine::Impl {
   double lap();
 
   Model& model_;
+  const Tokenizer& tokenizer_;
   const Clock& clock_;
   const SchedulerLimits limits_;
   const bool check_invariants_;
@@ -113,12 +114,12 @@ class Engine::Impl {
 
 Engine::Impl::Impl(Model& model, const Tokenizer& tokenizer, const Clock& clock, const EngineOptions& options)
     : model_(model),
+      tokenizer_(tokenizer),
       clock_(clock),
       limits_(scheduler_limits(model, options)),
       check_invariants_(options.check_invariants),
       blocks_(model.num_blocks(), model.block_size(), options.block_shuffle_seed),
-      scheduler_(blocks_, limits_, clock),
-      delivery_(tokenizer) {
+      scheduler_(blocks_, limits_, clock) {
   publish_load(false);
   thread_ = std::thread([this] { run(); });
 }
@@ -136,11 +137,13 @@ Engine::Impl::~Impl() {
 
 Result<RequestId> Engine::Impl::submit(GenerationRequest request, std::shared_ptr<TokenStream> stream) {
   const auto num_prompt = static_cast<std::int64_t>(request.prompt.size());
-  Submission submission{{}, request.skip_special, std::move(stream)};
+  const std::int64_t max_tokens = request.stopping.max_tokens;
+  // Here and not on the engine thread: stop strings may be many and long, and others' steps must not wait for them.
+  auto rules = std::make_shared<const StopRules>(tokenizer_, std::move(request.stopping), request.skip_special);
+  Submission submission{{}, std::move(rules), std::move(stream)};
   Request& out = submission.request;
   out.prompt = std::move(request.prompt);
   out.sampling = std::move(request.sampling);
-  out.stopping = std::move(request.stopping);
   out.n = request.n;
   out.priority = request.priority;
   out.arrival = clock_.now();
@@ -149,8 +152,8 @@ Result<RequestId> Engine::Impl::submit(GenerationRequest request, std::shared_pt
   const std::lock_guard lock(mutex_);
   if (!accepting_) return Error{ErrorCode::kUnavailable, "the server is shutting down and takes no new requests"};
   const QueueLoad ahead{queue_.requests + inbox_.load.requests, queue_.prompt_tokens + inbox_.load.prompt_tokens};
-  if (auto error = refusal(limits_, ahead, num_prompt, out.stopping.max_tokens, out.n)) return *std::move(error);
-  out.stopping.max_tokens = clipped_max_tokens(limits_, num_prompt, out.stopping.max_tokens);
+  if (auto error = refusal(limits_, ahead, num_prompt, max_tokens, out.n)) return *std::move(error);
+  out.max_tokens = clipped_max_tokens(limits_, num_prompt, max_tokens);
   out.id = ++last_id_;
   ++num_open_;
   ++inbox_.load.requests;
@@ -223,7 +226,7 @@ bool Engine::Impl::take_inbox() {
     std::swap(inbox_, taken_);
   }
   for (Submission& submission : taken_.submissions) {
-    delivery_.add(submission.request, submission.skip_special, std::move(submission.stream));
+    delivery_.add(submission.request, submission.stop_rules, std::move(submission.stream));
     FOLIO_CHECK(!scheduler_.submit(std::move(submission.request)), "what submit took, the scheduler takes");
   }
   for (const auto& [id, index] : taken_.cancels) cancel_now(id, index);

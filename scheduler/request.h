@@ -13,9 +13,9 @@ struct Request {
   RequestId id = 0;
   std::vector<TokenId> prompt;  // at least one token
   SamplingParams sampling;
-  StoppingParams stopping;    // max_tokens is clipped to the rest of the context on arrival
-  std::int32_t n = 1;         // sequences
-  std::int32_t priority = 0;  // higher first
+  std::int64_t max_tokens = StoppingParams::kNoLimit;  // clipped to the rest of the context on arrival
+  std::int32_t n = 1;                                  // sequences
+  std::int32_t priority = 0;                           // higher first
   TimePoint arrival{};
   TimePoint deadline = kNoDeadline;
 };

@@ -19,9 +19,9 @@ Scheduler::~Scheduler() = default;
 
 std::optional<Error> Scheduler::submit(Request request) {
   const auto num_prompt = static_cast<std::int64_t>(request.prompt.size());
-  if (auto error = refusal(limits_, queue_, num_prompt, request.stopping.max_tokens, request.n)) return error;
+  if (auto error = refusal(limits_, queue_, num_prompt, request.max_tokens, request.n)) return error;
   FOLIO_CHECK(request.id != 0 && !requests_.contains(request.id), "request ids are unique");
-  request.stopping.max_tokens = clipped_max_tokens(limits_, num_prompt, request.stopping.max_tokens);
+  request.max_tokens = clipped_max_tokens(limits_, num_prompt, request.max_tokens);
 
   auto state = std::make_unique<RequestState>();
   state->request = std::move(request);
@@ -212,6 +212,7 @@ bool Scheduler::admit(Sequence& sequence) {
   }
   if (sequence.admission == 0) {
     sequence.admission = ++num_admissions_;
+    sequence.tokens = owner.request.prompt;
   } else {
     sequence.owes_token = true;
   }

@@ -81,7 +81,7 @@ void Scheduler::advance(const Slice& slice, std::int32_t sample, std::span<const
   if (owner.num_output_tokens++ == 0) owner.first_token = now_;
   ++counts_.output_tokens;
   FinishReason reason = verdicts.empty() ? FinishReason::kNone : verdicts[i];
-  if (reason == FinishReason::kNone && sequence.num_output_tokens() >= owner.request.stopping.max_tokens) {
+  if (reason == FinishReason::kNone && sequence.num_output_tokens() >= owner.request.max_tokens) {
     reason = FinishReason::kLength;
   }
   if (reason != FinishReason::kNone) {
@@ -196,11 +196,12 @@ std::optional<std::string> Scheduler::broken_invariant() {
 std::optional<std::string> Scheduler::broken_sequence(const Sequence& sequence) const {
   if (sequence.state != SequenceState::kRunning && sequence.blocks.size() != 0) return "it holds blocks, not running";
   if (sequence.state == SequenceState::kEnded) return std::nullopt;
+  if (sequence.tokens.empty() != (sequence.admission == 0)) return "tokens and never admitted, or the reverse";
   if (sequence.num_computed > sequence.num_scheduled) return "computed more than was scheduled";
   if (sequence.num_scheduled > sequence.num_known()) return "scheduled more than is known";
   if (num_in_flight_ == 0 && sequence.num_computed != sequence.num_scheduled) return "scheduled, and no step in flight";
   if (num_in_flight_ == 0 && sequence.num_samples_in_flight != 0) return "a sample, and no step in flight";
-  if (sequence.num_output_tokens() >= sequence.owner->request.stopping.max_tokens) return "over its max_tokens";
+  if (sequence.num_output_tokens() >= sequence.owner->request.max_tokens) return "over its max_tokens";
   if (blocks_.blocks_for(sequence.num_scheduled) > sequence.blocks.size()) return "its table is too short";
   return std::nullopt;
 }

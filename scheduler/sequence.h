@@ -1,6 +1,7 @@
 // One generation of a request while it lives. Written by the scheduler alone; others read it through a plan's slices.
 //
-//   tokens         p p p p p p o o o        prompt, outputs
+//   tokens         p p p p p p o o o        prompt, outputs; empty until the first admission, as the request has the
+//                                           prompt and n sequences that wait need no copies of it
 //   num_computed   ─────────>               K/V of [0, num_computed) are in the blocks
 //   num_scheduled  ───────────>             slices up to here were planned (equal to num_computed between steps at
 //                                           depth 1; ahead of it by the step in flight at depth 2)
@@ -46,7 +47,7 @@ enum class SequenceState : std::uint8_t { kWaiting, kRunning, kEnded };
 
 struct Sequence {
   Sequence(RequestState& owner_state, std::int32_t index_in_request, BlockTable table)
-      : owner(&owner_state), index(index_in_request), tokens(owner_state.request.prompt), blocks(std::move(table)) {}
+      : owner(&owner_state), index(index_in_request), blocks(std::move(table)) {}
 
   RequestState* owner;
   std::int32_t index;
@@ -67,12 +68,14 @@ struct Sequence {
   std::int32_t num_granted = 0;    // tokens in the plan being made
 
   std::int64_t num_prompt_tokens() const { return static_cast<std::int64_t>(owner->request.prompt.size()); }
-  std::int64_t num_tokens() const { return static_cast<std::int64_t>(tokens.size()); }
+  std::int64_t num_tokens() const {
+    return tokens.empty() ? num_prompt_tokens() : static_cast<std::int64_t>(tokens.size());
+  }
   std::int64_t num_output_tokens() const { return num_tokens() - num_prompt_tokens(); }
   std::int64_t num_known() const { return num_tokens() + num_samples_in_flight; }
   // Positions that can be planned now. The last token that a sequence may give is never computed.
   std::int64_t num_pending() const {
-    return std::min(num_known(), num_prompt_tokens() + owner->request.stopping.max_tokens - 1) - num_scheduled;
+    return std::min(num_known(), num_prompt_tokens() + owner->request.max_tokens - 1) - num_scheduled;
   }
 };
 

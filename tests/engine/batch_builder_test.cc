@@ -21,7 +21,8 @@ struct TwoSequences {
     a.sequences.emplace_back(a, 0, blocks.make_table());
     b.sequences.emplace_back(b, 3, blocks.make_table());
     Sequence& first = a.sequences[0];
-    first.tokens.insert(first.tokens.end(), {14, 15});
+    first.tokens = {10, 11, 12, 13, 14, 15};
+    b.sequences[0].tokens = b.request.prompt;
     EXPECT_TRUE(blocks.make_room(first.blocks, 6));
     EXPECT_TRUE(blocks.make_room(b.sequences[0].blocks, 5));  // its second block is not reached yet
   }

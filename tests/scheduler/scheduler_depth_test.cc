@@ -16,7 +16,7 @@ Request request_of(RequestId id, std::size_t num_prompt_tokens, std::int64_t max
   Request request;
   request.id = id;
   request.prompt.assign(num_prompt_tokens, 5);
-  request.stopping.max_tokens = max_tokens;
+  request.max_tokens = max_tokens;
   return request;
 }
 

@@ -18,7 +18,7 @@ constexpr SchedulerLimits kRoomy{.block_size = 4,
 RequestId submit_until(World& world, Duration time, std::int64_t num_prompt_tokens, std::int64_t max_tokens) {
   Request request;
   request.prompt.assign(static_cast<std::size_t>(num_prompt_tokens), 5);
-  request.stopping.max_tokens = max_tokens;
+  request.max_tokens = max_tokens;
   request.deadline = world.clock.now() + time;
   return world.submit(std::move(request));
 }

@@ -41,7 +41,7 @@ Request random_request(Dice& dice, TimePoint now) {
   request.prompt.resize(static_cast<std::size_t>(dice.one_in(3) ? dice.pick(1, 60) : dice.pick(1, 16)));
   // Few different tokens: prompts that begin alike are as likely as ones that do not.
   for (TokenId& token : request.prompt) token = dice.pick(0, 2);
-  request.stopping.max_tokens = dice.one_in(5) ? StoppingParams::kNoLimit : dice.pick(1, 40);
+  request.max_tokens = dice.one_in(5) ? StoppingParams::kNoLimit : dice.pick(1, 40);
   request.n = dice.one_in(4) ? dice.pick(1, 4) : 1;
   request.priority = dice.one_in(3) ? dice.pick(-1, 2) : 0;
   if (dice.one_in(8)) request.deadline = now + std::chrono::milliseconds(dice.pick(-1, 60));

@@ -81,6 +81,33 @@ TEST(SchedulerRules, TheSequencesOfARequestRunSideBySideAndEndAlone) {
   EXPECT_TRUE(world.scheduler.empty());
 }
 
+TEST(SchedulerRules, ASequenceHoldsTokensOnlyFromItsFirstAdmissionOn) {
+  SchedulerLimits limits = kRoomy;
+  limits.max_num_seqs = 2;
+  World world(limits);
+  world.submit(3, 4);
+  const StepPlan& plan = world.scheduler.schedule();
+  ASSERT_EQ(plan.slices.size(), 1U);
+  const RequestState& first = *plan.slices[0].sequence->owner;
+  EXPECT_EQ(first.sequences[0].tokens, first.request.prompt);
+  world.scheduler.commit(plan, std::vector<TokenId>{1}, {});
+
+  world.submit(5, 4, 0, 2);  // one place is left: index 1 waits
+  const StepPlan& crowded = world.scheduler.schedule();
+  ASSERT_EQ(crowded.slices.size(), 2U);
+  const RequestState& second = *crowded.slices[1].sequence->owner;
+  ASSERT_EQ(second.request.id, 2U);
+  const Sequence& waiting = second.sequences[1];
+  EXPECT_EQ(second.sequences[0].tokens, second.request.prompt);
+  EXPECT_EQ(waiting.state, SequenceState::kWaiting);
+  EXPECT_EQ(waiting.tokens.capacity(), 0U);
+  EXPECT_EQ(waiting.num_tokens(), 5);
+  EXPECT_EQ(waiting.num_known(), 5);
+  EXPECT_EQ(waiting.num_output_tokens(), 0);
+  EXPECT_EQ(waiting.num_pending(), 5);
+  EXPECT_EQ(world.scheduler.broken_invariant(), std::nullopt);
+}
+
 TEST(SchedulerRules, NeverMoreRunThanTheBudgetHasTokens) {
   SchedulerLimits limits = kRoomy;
   limits.max_batch_tokens = 3;

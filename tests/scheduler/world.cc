@@ -37,7 +37,7 @@ Alone run_alone(const SchedulerLimits& limits, const Request& request, std::int3
     alone.outputs.push_back(token);
     alone.finish = verdict(stop_modulus, token);
     const auto num_outputs = static_cast<std::int64_t>(alone.outputs.size());
-    if (alone.finish == FinishReason::kNone && num_outputs >= std::min(most, request.stopping.max_tokens)) {
+    if (alone.finish == FinishReason::kNone && num_outputs >= std::min(most, request.max_tokens)) {
       alone.finish = FinishReason::kLength;
     }
   }
@@ -58,7 +58,7 @@ RequestId World::submit(std::int64_t num_prompt_tokens, std::int64_t max_tokens,
     token = fake_next_token(hash, kFakeVocab);
     hash = fake_hash(hash, token);
   }
-  request.stopping.max_tokens = max_tokens;
+  request.max_tokens = max_tokens;
   request.priority = priority;
   request.n = n;
   return submit(std::move(request));

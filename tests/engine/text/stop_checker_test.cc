@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <memory>
 #include <random>
 
 namespace folio {
@@ -32,6 +33,10 @@ class FakeTokenizer : public Tokenizer {
   std::vector<TokenId> end_;
 };
 
+StopChecker checker_of(const Tokenizer& tokenizer, const StoppingParams& params, bool skip_special = true) {
+  return {std::make_shared<const StopRules>(tokenizer, params, skip_special), params.max_tokens};
+}
+
 struct Outcome {
   std::string text;
   StopVerdict verdict;
@@ -40,7 +45,7 @@ struct Outcome {
 
 Outcome run(const Tokenizer& tokenizer, const StoppingParams& params, const std::vector<TokenId>& tokens,
             bool skip_special = true) {
-  StopChecker checker(tokenizer, params, skip_special);
+  StopChecker checker = checker_of(tokenizer, params, skip_special);
   Outcome outcome;
   for (const TokenId token : tokens) {
     outcome.verdict = checker.push(token, outcome.text);
@@ -133,7 +138,7 @@ TEST(StopChecker, HoldsOnlyWhatMayBeginAStop) {
   const FakeTokenizer tokenizer({"one ", "END", "EN", "D.", "x"});
   StoppingParams params;
   params.stop = {"ENDED", "END."};
-  StopChecker checker(tokenizer, params, true);
+  StopChecker checker = checker_of(tokenizer, params);
   std::string text;
   checker.push(0, text);
   EXPECT_EQ(text, "one ") << "nothing of it begins a stop";
@@ -186,7 +191,7 @@ TEST(StopChecker, MinTokensMasksEndsAndPutsOffStops) {
   params.stop = {"b", "bc"};
   params.stop_token_ids = {1};
   params.min_tokens = 2;
-  StopChecker checker(tokenizer, params, true);
+  StopChecker checker = checker_of(tokenizer, params);
   std::string text;
   EXPECT_EQ(std::vector<TokenId>(checker.masked().begin(), checker.masked().end()), (std::vector<TokenId>{1, 2}));
   EXPECT_EQ(checker.push(0, text).finish, FinishReason::kNone);
@@ -197,8 +202,37 @@ TEST(StopChecker, MinTokensMasksEndsAndPutsOffStops) {
   EXPECT_EQ(text, "ababa");
 
   params.ignore_eos = true;
-  const StopChecker other(tokenizer, params, true);
+  const StopChecker other = checker_of(tokenizer, params);
   EXPECT_EQ(std::vector<TokenId>(other.masked().begin(), other.masked().end()), std::vector<TokenId>{1});
+}
+
+TEST(StopChecker, SequencesThatShareTheirRulesDoNotDisturbEachOther) {
+  const FakeTokenizer tokenizer({"x", "a", "b", "c"});
+  StoppingParams params;
+  params.stop = {"bc", "abcab"};
+  params.min_tokens = 1;
+  const auto rules = std::make_shared<const StopRules>(tokenizer, params, true);
+  StopChecker stops(rules, 3);
+  StopChecker goes_on(rules, 5);
+  std::string stopped;
+  std::string whole;
+  EXPECT_EQ(goes_on.push(1, whole).finish, FinishReason::kNone);  // a: held
+  EXPECT_EQ(stops.masked().size(), 1U) << "its own count of tokens";
+  EXPECT_TRUE(goes_on.masked().empty());
+  EXPECT_EQ(stops.push(0, stopped).finish, FinishReason::kNone);
+  EXPECT_EQ(stops.push(2, stopped).finish, FinishReason::kNone);  // xb: b is held
+  EXPECT_EQ(goes_on.push(2, whole).finish, FinishReason::kNone);  // ab: held
+  EXPECT_EQ(stopped, "x");
+  EXPECT_EQ(whole, "");
+  const StopVerdict verdict = stops.push(3, stopped);
+  EXPECT_EQ(verdict.finish, FinishReason::kStopString);
+  EXPECT_EQ(verdict.stop_index, 0);
+  EXPECT_EQ(stopped, "x");
+  EXPECT_EQ(goes_on.push(0, whole).finish, FinishReason::kNone);
+  EXPECT_EQ(whole, "abx");
+  EXPECT_EQ(goes_on.push(1, whole).finish, FinishReason::kNone);
+  EXPECT_EQ(goes_on.push(0, whole).finish, FinishReason::kLength) << "its own limit";
+  EXPECT_EQ(whole, "abxax");
 }
 
 TEST(StopChecker, CostPerTokenStaysFlatForTheWorstStops) {
