@@ -132,7 +132,7 @@ Result<v1::DetokenizeResponse> Generation::detokenize(const v1::DetokenizeReques
   const bool skip_special = !request.has_skip_special() || request.skip_special();
   v1::DetokenizeResponse response;
   for (const TokenId id : ids) {
-    if (skip_special && tokenizer_.kind(id) == TokenKind::kControl) continue;
+    if (skip_special && is_special(tokenizer_.kind(id))) continue;
     response.mutable_bytes()->append(tokenizer_.piece(id));
   }
   response.set_text(sanitize_utf8(response.bytes()));

@@ -164,11 +164,14 @@ TEST_F(GenerationTest, TokenizeAndDetokenize) {
   v1::DetokenizeRequest back;
   *back.mutable_tokens() = ids->tokens();
   back.add_tokens(test::kEnd);
+  back.add_tokens(test::kUnknown);
   back.add_tokens(test::kHalfEmoji);
   const auto text = generation_.detokenize(back);
   ASSERT_TRUE(text.ok());
   EXPECT_EQ(text->bytes(), "a\xC3\xA9\xF0\x9F");
   EXPECT_EQ(text->text(), "a\xC3\xA9\xEF\xBF\xBD");
+  back.set_skip_special(false);
+  EXPECT_EQ(generation_.detokenize(back)->bytes(), "a\xC3\xA9<|im_end|><unk>\xF0\x9F");
   back.add_tokens(-1);
   EXPECT_EQ(generation_.detokenize(back).error().code, ErrorCode::kInvalidArgument);
   in.set_model("other");
