@@ -52,6 +52,20 @@ void encode_text(const Tokenizer& tokenizer, std::string_view text, bool parse_s
   tokenizer.encode(text, parse_special, out);
 }
 
+std::size_t longest_piece(const Tokenizer& tokenizer) {
+  std::size_t longest = 0;
+  for (TokenId id = 0; id < tokenizer.vocab_size(); ++id) longest = std::max(longest, tokenizer.piece(id).size());
+  return longest;
+}
+
+std::optional<Error> check_text_size(std::size_t num_bytes, std::int32_t max_context, std::size_t max_piece_bytes) {
+  const std::size_t limit = static_cast<std::size_t>(max_context) * max_piece_bytes;
+  if (num_bytes <= limit) return std::nullopt;
+  return invalid("prompt: " + std::to_string(num_bytes) + " bytes of text are over the limit of " +
+                 std::to_string(limit) + ": the context of " + std::to_string(max_context) + " tokens, of at most " +
+                 std::to_string(max_piece_bytes) + " bytes each");
+}
+
 }  // namespace
 
 Generation::Generation(Engine& engine, const Tokenizer& tokenizer, const ChatTemplate& chat_template,
@@ -62,6 +76,7 @@ Generation::Generation(Engine& engine, const Tokenizer& tokenizer, const ChatTem
       clock_(clock),
       options_(std::move(options)),
       limits_{options_.model_name, tokenizer.vocab_size(), options_.max_num_seqs},
+      max_piece_bytes_(longest_piece(tokenizer)),
       worker_(options_.max_waiting_inputs, options_.max_waiting_input_bytes) {}
 
 void Generation::start(const std::shared_ptr<GenerationCall>& call, std::size_t bytes) {
@@ -93,6 +108,7 @@ Result<std::vector<TokenId>> Generation::prompt_ids(const v1::GenerateRequest& r
   std::vector<TokenId> ids;
   switch (request.prompt_case()) {
     case v1::GenerateRequest::kText:
+      if (auto error = check_text_size(request.text().size(), engine_.max_context(), max_piece_bytes_)) return *error;
       encode_text(tokenizer_, request.text(), request.parse_special(),
                   request.has_add_special() ? request.add_special() : tokenizer_.add_bos(), ids);
       if (ids.empty()) return invalid("prompt: the text gives no token");
@@ -132,7 +148,7 @@ Result<v1::DetokenizeResponse> Generation::detokenize(const v1::DetokenizeReques
   const bool skip_special = !request.has_skip_special() || request.skip_special();
   v1::DetokenizeResponse response;
   for (const TokenId id : ids) {
-    if (skip_special && tokenizer_.kind(id) == TokenKind::kControl) continue;
+    if (skip_special && is_special(tokenizer_.kind(id))) continue;
     response.mutable_bytes()->append(tokenizer_.piece(id));
   }
   response.set_text(sanitize_utf8(response.bytes()));

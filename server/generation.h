@@ -36,8 +36,8 @@ struct GenerationOptions {
   std::string model_name;
   std::string architecture;
   std::int32_t max_num_seqs = 1;
-  std::size_t max_waiting_inputs = 1024;              // requests not yet tokenised
-  std::size_t max_waiting_input_bytes = 256U << 20U;  // and their bytes
+  std::size_t max_waiting_inputs = 1024;             // requests not yet tokenised
+  std::size_t max_waiting_input_bytes = 64U << 20U;  // and their bytes
 };
 
 class Generation {
@@ -66,7 +66,9 @@ class Generation {
  private:
   friend class GenerationCall;
 
-  // The prompt's ids, at least one.
+  // The prompt's ids, at least one. A text is refused before it is tokenised when it has more bytes than the context
+  // has room for in tokens of the longest piece: the one worker's time belongs to all. (By size alone: such a text
+  // could still fit if most of its bytes have no token, or if it is spelled in U+2581 where pieces have spaces.)
   Result<std::vector<TokenId>> prompt_ids(const v1::GenerateRequest& request) const;
   Result<std::vector<TokenId>> prompt_ids(const v1::ChatRequest& request) const;
   std::uint64_t random_seed();  // front worker only
@@ -77,6 +79,7 @@ class Generation {
   const Clock& clock_;
   const GenerationOptions options_;
   const RequestLimits limits_;
+  const std::size_t max_piece_bytes_;
   std::random_device entropy_;
   void count_call(int change);
 

@@ -37,6 +37,12 @@ void scan(std::span<const float> row, Wanted wanted, Visit visit) {
   }
 }
 
+// Orders as the values do; both zeros have one key.
+std::uint32_t key_of(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value + 0.0F);
+  return (bits >> 31) != 0 ? ~bits : bits | 0x8000'0000U;
+}
+
 double sum_chunk(const float* values, std::size_t count) {
   std::array<float, kLanes> lanes{};
   for (std::size_t i = 0; i < count; i += kLanes) {
@@ -125,6 +131,10 @@ void RowWeights::cut_after(std::span<const float> row, const Candidate& last) {
   for (std::size_t i = ties; i < row.size(); ++i) out[i] = in[i] > last.value ? out[i] : 0.0F;
 }
 
+void RowWeights::cut_below(float least) {
+  for (float& weight : weights_) weight = weight >= least ? weight : 0.0F;
+}
+
 double RowWeights::total() {
   chunk_sums_.clear();
   double sum = 0;
@@ -154,6 +164,45 @@ TokenId RowWeights::find(double target) const {
     sum += weights_[i];
   }
   return static_cast<TokenId>(found);
+}
+
+double RowWeights::total_in_order() const {
+  double sum = 0;
+  for (const float weight : weights_) sum += weight;
+  return sum;
+}
+
+TokenId RowWeights::find_in_order(double target) const {
+  std::size_t found = 0;
+  double sum = 0;
+  for (std::size_t i = 0; i < size_ && sum <= target; ++i) {
+    if (weights_[i] == 0) continue;
+    found = i;
+    sum += weights_[i];
+  }
+  return static_cast<TokenId>(found);
+}
+
+std::optional<Candidate> find_ranked(std::span<const float> row, std::size_t count, std::vector<Candidate>& work) {
+  // Bins by a value's sign, exponent and three leading bits; one of them holds the place.
+  constexpr int kShift = 20;
+  std::array<std::uint32_t, std::size_t{1} << (32 - kShift)> bins{};
+  for (const float value : row) {
+    if (value > kNothing) ++bins[key_of(value) >> kShift];
+  }
+  std::size_t bin = bins.size();
+  while (true) {
+    if (bin == 0) return std::nullopt;
+    if (bins[--bin] >= count) break;
+    count -= bins[bin];
+  }
+  work.clear();
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    if (row[i] > kNothing && key_of(row[i]) >> kShift == bin) work.push_back({static_cast<TokenId>(i), row[i]});
+  }
+  const auto place = work.begin() + static_cast<std::ptrdiff_t>(count - 1);
+  std::nth_element(work.begin(), place, work.end(), ranks_before);
+  return *place;
 }
 
 void select_best(std::span<const float> row, std::size_t count, std::vector<Candidate>& best) {

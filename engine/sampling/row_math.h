@@ -4,6 +4,7 @@
 #pragma once
 #include <bit>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -64,10 +65,16 @@ class RowWeights {
   double find_boundary(double target, float bar, std::vector<Candidate>& boundary) const;
   // Keeps the ids whose value in `row` ranks not after `last`.
   void cut_after(std::span<const float> row, const Candidate& last);
+  // Keeps what weighs at least `least`.
+  void cut_below(float least);
   // Adds up. In chunks of kChunk: 16 lanes, a tree over the lanes, then chunk after chunk.
   double total();
   // The first id at which the running sum passes `target`, in [0, total). Call total() first.
   TokenId find(double target) const;
+  // The same in another order: one by one, by id. What weighs nothing changes no bit of it, so these are the sums of a
+  // list of the others.
+  double total_in_order() const;
+  TokenId find_in_order(double target) const;
 
  private:
   static constexpr std::size_t kChunk = 256;
@@ -78,6 +85,9 @@ class RowWeights {
 
 // The `count` (>= 1) best of a row as {id, value}, in no order; fewer when fewer are above -infinity.
 void select_best(std::span<const float> row, std::size_t count, std::vector<Candidate>& best);
+// The last in rank of those, for a large `count`: time linear in the row. None when there are fewer. `work` is
+// overwritten.
+std::optional<Candidate> find_ranked(std::span<const float> row, std::size_t count, std::vector<Candidate>& work);
 // All with value >= `least`, by id.
 void select_from(std::span<const float> row, float least, std::vector<Candidate>& found);
 

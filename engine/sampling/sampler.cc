@@ -46,12 +46,16 @@ class RowSampler {
   bool in_vocabulary(TokenId id) const { return id >= 0 && static_cast<std::size_t>(id) < logits_.size(); }
   bool is_greedy() const { return params_.top_k == 1 || !(params_.temperature >= std::numeric_limits<float>::min()); }
 
+  bool has_top_k() const { return params_.top_k > 0 && static_cast<std::size_t>(params_.top_k) < logits_.size(); }
+  bool has_min_p() const { return params_.min_p > 0.0F; }
+  float min_p() const { return std::clamp(params_.min_p, 0.0F, 1.0F); }  // the best weighs 1 and always stays
   TokenId choose();
   bool collect_candidates();
   void weigh_candidates();
   void keep_head(double target);
   TokenId choose_from_candidates();
   TokenId choose_from_row();
+  TokenId choose_from_many();
   void cut_row(double total);
   double uniform() const { return uniform_random(params_.seed, request_.sequence_index, request_.position); }
 
@@ -171,31 +175,29 @@ TokenId RowSampler::choose() {
   max_ = row_max(logits_);
   // An infinite maximum leaves no differences to weigh.
   if (!(max_ >= -kLargest && max_ <= kLargest)) return row_argmax(logits_);
-  return collect_candidates() ? choose_from_candidates() : choose_from_row();
+  if (!has_top_k() && !has_min_p()) return choose_from_row();
+  return collect_candidates() ? choose_from_candidates() : choose_from_many();
 }
 
-// When top_k or min_p is asked: the ids that they leave, by id, with their weights. Both keep a head of the ranking, so
-// their order does not matter. False when neither is asked.
+// True when top_k or min_p leaves few: these are the candidates, by id, with their weights. Both keep a head of the
+// ranking, so their order does not matter.
 bool RowSampler::collect_candidates() {
   std::vector<Candidate>& kept = scratch_.candidates;
-  const bool has_top_k = params_.top_k > 0 && static_cast<std::size_t>(params_.top_k) < logits_.size();
-  const bool has_min_p = params_.min_p > 0.0F;
-  const float min_p = std::min(params_.min_p, 1.0F);  // the best weighs 1 and always stays
-  if (has_top_k) {
+  // Above it, sorting costs more than going over the whole row.
+  const std::size_t few = std::max<std::size_t>(64, logits_.size() / 32);
+  if (has_top_k()) {
+    if (static_cast<std::size_t>(params_.top_k) > few) return false;
     select_best(logits_, static_cast<std::size_t>(params_.top_k), kept);
     std::sort(kept.begin(), kept.end(), by_id);
-  } else if (has_min_p) {
+  } else {
     // weight >= min_p means logit >= max + temperature * log(min_p); a little lower here, the weights decide below.
-    const double depth = temperature_ * natural_log(std::max(min_p, std::numeric_limits<float>::min()));
+    const double depth = temperature_ * natural_log(std::max(min_p(), std::numeric_limits<float>::min()));
     const double least = max_ + depth * 1.001 - 1e-4 * (temperature_ + std::abs(static_cast<double>(max_)));
     select_from(logits_, static_cast<float>(std::max(least, -static_cast<double>(kLargest))), kept);
-  } else {
-    return false;
+    if (kept.size() > few) return false;
   }
   weigh_candidates();
-  if (has_min_p) {
-    std::erase_if(kept, [min_p](const Candidate& candidate) { return candidate.value < min_p; });
-  }
+  std::erase_if(kept, [this](const Candidate& candidate) { return candidate.value < min_p(); });
   return true;
 }
 
@@ -262,6 +264,22 @@ TokenId RowSampler::choose_from_row() {
     total = scratch_.weights.total();
   }
   return scratch_.weights.find(uniform() * total);
+}
+
+// What choose_from_candidates() gives, when it is much of the row that top_k and min_p leave.
+TokenId RowSampler::choose_from_many() {
+  scratch_.weights.fill(logits_, max_, temperature_);
+  if (has_top_k()) {
+    const auto last = find_ranked(logits_, static_cast<std::size_t>(params_.top_k), scratch_.candidates);
+    if (last) scratch_.weights.cut_after(logits_, *last);
+  }
+  if (has_min_p()) scratch_.weights.cut_below(min_p());
+  double total = scratch_.weights.total_in_order();
+  if (params_.top_p < 1.0F) {
+    cut_row(total);
+    total = scratch_.weights.total_in_order();
+  }
+  return scratch_.weights.find_in_order(uniform() * total);
 }
 
 // Leaves a weight only to the shortest head of the ranking that weighs top_p of the total.

@@ -22,6 +22,11 @@ enum class TokenKind : std::uint8_t {
   kByte = 6
 };
 
+// What skip_special leaves out of a text: the spelling of these is a name, not text.
+inline bool is_special(TokenKind kind) {
+  return kind == TokenKind::kControl || kind == TokenKind::kUnknown;
+}
+
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;

@@ -73,7 +73,9 @@ class BadInput(ServerCase):
     def test_a05_large_messages(self):
         self.refused(Code.RESOURCE_EXHAUSTED, str(16 << 20), text="x" * (17 << 20))
         self.refused(Code.INVALID_ARGUMENT, "512", ids=[1] * 1_000_000)
-        self.refused(Code.INVALID_ARGUMENT, text="ab " * (5 << 18))
+        # By its size alone; a shorter one by its tokens.
+        self.refused(Code.INVALID_ARGUMENT, f"prompt: {15 << 18} bytes", "512 tokens", text="ab " * (5 << 18))
+        self.refused(Code.INVALID_ARGUMENT, "over the context of 512 tokens", text="ab " * 600)
 
     def test_a13_names_in_messages(self):
         name = "\u6f22\U0001F999\n%"

@@ -18,7 +18,8 @@ inline constexpr TokenId kBos = 256;        // "<s>", control
 inline constexpr TokenId kEnd = 257;        // "<|im_end|>", control, ends an answer
 inline constexpr TokenId kHalfEmoji = 258;  // F0 9F
 inline constexpr TokenId kHello = 259;      // "hello"
-inline constexpr TokenId kVocabSize = 260;
+inline constexpr TokenId kUnknown = 260;    // "<unk>", unknown
+inline constexpr TokenId kVocabSize = 261;
 
 class ByteTokenizer final : public Tokenizer {
  public:
@@ -28,6 +29,7 @@ class ByteTokenizer final : public Tokenizer {
     pieces_[kEnd] = "<|im_end|>";
     pieces_[kHalfEmoji] = "\xF0\x9F";
     pieces_[kHello] = "hello";
+    pieces_[kUnknown] = "<unk>";
   }
 
   void encode(std::string_view text, bool parse_special, std::vector<TokenId>& out) const override {
@@ -44,6 +46,7 @@ class ByteTokenizer final : public Tokenizer {
   }
   std::string_view piece(TokenId id) const override { return pieces_[static_cast<std::size_t>(id)]; }
   TokenKind kind(TokenId id) const override {
+    if (id == kUnknown) return TokenKind::kUnknown;
     return id == kBos || id == kEnd ? TokenKind::kControl : TokenKind::kNormal;
   }
   TokenId vocab_size() const override { return kVocabSize; }

@@ -96,6 +96,18 @@ TEST_F(GenerationTest, APromptThatCannotFitIsRefusedWithTheNumbers) {
   EXPECT_THAT(error.message, HasSubstr("512"));
 }
 
+// The tokenizer is held, so an answer means that it was not asked. Its longest piece has 10 bytes.
+TEST_F(GenerationTest, ATextThatCannotFitByItsSizeIsRefusedUntokenised) {
+  tokenizer_.hold(true);
+  const Error error = refusal(greedy(std::string(5121, 'x'), 1));
+  EXPECT_EQ(error.code, ErrorCode::kInvalidArgument);
+  for (const char* part : {"prompt: 5121 bytes", "limit of 5120", "512 tokens"}) {
+    EXPECT_THAT(error.message, HasSubstr(part));
+  }
+  tokenizer_.hold(false);
+  EXPECT_THAT(refusal(greedy(std::string(5120, 'x'), 1)).message, HasSubstr("5120 tokens"));
+}
+
 TEST_F(GenerationTest, ChatWithoutATemplateIsAFailedPrecondition) {
   v1::ChatRequest request;
   request.add_messages()->set_role("user");
@@ -152,11 +164,14 @@ TEST_F(GenerationTest, TokenizeAndDetokenize) {
   v1::DetokenizeRequest back;
   *back.mutable_tokens() = ids->tokens();
   back.add_tokens(test::kEnd);
+  back.add_tokens(test::kUnknown);
   back.add_tokens(test::kHalfEmoji);
   const auto text = generation_.detokenize(back);
   ASSERT_TRUE(text.ok());
   EXPECT_EQ(text->bytes(), "a\xC3\xA9\xF0\x9F");
   EXPECT_EQ(text->text(), "a\xC3\xA9\xEF\xBF\xBD");
+  back.set_skip_special(false);
+  EXPECT_EQ(generation_.detokenize(back)->bytes(), "a\xC3\xA9<|im_end|><unk>\xF0\x9F");
   back.add_tokens(-1);
   EXPECT_EQ(generation_.detokenize(back).error().code, ErrorCode::kInvalidArgument);
   in.set_model("other");

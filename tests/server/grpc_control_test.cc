@@ -23,8 +23,21 @@ using ::testing::HasSubstr;
 TEST_F(GrpcTest, LoadAndHealthAnswerWhileAPromptIsTokenisedAndAStepRuns) {
   serve();
   model_.hold();
+  grpc::ClientContext running_context;
+  const auto running = stub_->GenerateStream(&running_context, greedy("a", 400));
+  model_.allow(1);
+  v1::GenerateChunk chunk;
+  ASSERT_TRUE(running->Read(&chunk));
   tokenizer_.hold(true);
-  std::thread slow([this] { generate(greedy(std::string(4 << 20, 'x'), 1)); });
+  // Tokenize takes any size; a prompt of these bytes is refused before the tokenizer sees it.
+  std::thread slow([this] {
+    v1::TokenizeRequest request;
+    request.set_text(std::string(4 << 20, 'x'));
+    v1::TokenizeResponse response;
+    grpc::ClientContext context;
+    // The answer is above the client's limit; it is the server's work that counts.
+    EXPECT_EQ(stub_->Tokenize(&context, request, &response).error_code(), StatusCode::RESOURCE_EXHAUSTED);
+  });
   tokenizer_.wait_until_encoding();
   std::vector<double> times;
   for (int i = 0; i < 20; ++i) {
@@ -39,8 +52,12 @@ TEST_F(GrpcTest, LoadAndHealthAnswerWhileAPromptIsTokenisedAndAStepRuns) {
   std::sort(times.begin(), times.end());
   EXPECT_LT(times[times.size() / 2], 50);  // the median: the machine may be busy with other tests
   tokenizer_.hold(false);
-  model_.release();
   slow.join();
+  running_context.TryCancel();
+  model_.release();
+  while (running->Read(&chunk)) {
+  }
+  EXPECT_EQ(running->Finish().error_code(), StatusCode::CANCELLED);
 }
 
 TEST_F(GrpcTest, AnAbortedStreamSaysCancelled) {

@@ -129,6 +129,26 @@ TEST(SelectFrom, AllFromTheBarOn) {
   EXPECT_EQ(found[1].id, 257);
 }
 
+TEST(FindRanked, IsTheLastOfTheBest) {
+  std::mt19937 random(9);
+  std::vector<Candidate> best;
+  std::vector<Candidate> work;
+  std::vector<float> row(700);
+  for (float& value : row) value = (static_cast<float>(random() % 200) - 100.0F) / 8.0F;  // ties, both signs
+  row[3] = -0.0F;
+  row[4] = 0.0F;
+  row[5] = kNan;
+  row[6] = -kInfinity;
+  for (std::size_t count = 1; count <= 698; ++count) {
+    select_best(row, count, best);
+    const Candidate wanted = *std::max_element(best.begin(), best.end(), ranks_before);
+    const auto found = find_ranked(row, count, work);
+    ASSERT_TRUE(found);
+    ASSERT_EQ(found->id, wanted.id) << count;
+  }
+  EXPECT_FALSE(find_ranked(row, 699, work));
+}
+
 TEST(RowWeights, SumAndWalk) {
   std::mt19937 random(6);
   for (const std::size_t size : {1U, 16U, 255U, 256U, 257U, 1000U}) {

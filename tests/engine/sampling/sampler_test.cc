@@ -213,6 +213,28 @@ TEST_F(SamplerTest, BrokenLogitsNeverCrashAndAreNotChosen) {
   }
 }
 
+// 64 of 2048 weigh something. A top_k up to that many is drawn from a list, a larger one from the whole row: the same
+// sums in the same order, so the same ids.
+TEST_F(SamplerTest, TheListAndTheRowDrawTheSame) {
+  std::mt19937 random(8);
+  std::vector<float> logits(2048, -1000.0F);
+  for (std::size_t i = 0; i < 64; ++i) logits[i * 31 + 7] = static_cast<float>(random() % 40) / 10.0F;
+  for (const float top_p : {1.0F, 0.9F, 0.5F}) {
+    for (const float min_p : {0.0F, 0.1F}) {
+      params_.top_p = top_p;
+      params_.min_p = min_p;
+      for (position_ = 0; position_ < 300; ++position_) {
+        params_.top_k = 64;
+        const TokenId listed = sample(logits).id;
+        for (const std::int32_t top_k : {65, 1000, 2047}) {
+          params_.top_k = top_k;
+          ASSERT_EQ(sample(logits).id, listed) << top_p << ' ' << min_p << ' ' << top_k;
+        }
+      }
+    }
+  }
+}
+
 TEST_F(SamplerTest, LogprobsOnlyWhenAsked) {
   EXPECT_TRUE(sample({1, 2}).top.empty());
   params_.num_logprobs = 0;
