@@ -56,10 +56,7 @@ bool StopRules::advance(std::size_t matcher, char byte, std::uint32_t& matched) 
 }
 
 std::string_view StopRules::text_of(TokenId token) const {
-  if (skip_special_) {
-    const TokenKind kind = tokenizer_.kind(token);
-    if (kind == TokenKind::kControl || kind == TokenKind::kUnknown) return {};
-  }
+  if (skip_special_ && is_special(tokenizer_.kind(token))) return {};
   return tokenizer_.piece(token);
 }
 
