@@ -64,6 +64,30 @@ double read_linear_scale(const GgufFile& file, const std::string& prefix) {
   return type == "none" || factor == 0.0 ? 1.0 : checked_factor(file, key, factor);
 }
 
+AttentionShape read_attention_shape(const GgufFile& file, const std::string& prefix, std::int32_t hidden_size) {
+  AttentionShape shape;
+  shape.num_heads = read_heads(file, prefix + "attention.head_count", 0);
+  shape.num_kv_heads = read_heads(file, prefix + "attention.head_count_kv", shape.num_heads);
+  if (shape.num_heads % shape.num_kv_heads != 0) {
+    file.fail(prefix + "attention.head_count " + std::to_string(shape.num_heads) +
+              " is not a multiple of head_count_kv " + std::to_string(shape.num_kv_heads));
+  }
+  if (file.has(prefix + "attention.key_length")) {
+    shape.head_dim = read_size(file, prefix + "attention.key_length", 1024);
+  } else if (hidden_size % shape.num_heads == 0) {
+    shape.head_dim = hidden_size / shape.num_heads;
+  } else {
+    file.fail(prefix + "embedding_length " + std::to_string(hidden_size) + " is not a multiple of head_count " +
+              std::to_string(shape.num_heads) + ", and attention.key_length is not given");
+  }
+  if (const auto values = file.find_uint(prefix + "attention.value_length");
+      values && *values != static_cast<std::uint64_t>(shape.head_dim)) {
+    file.fail(prefix + "attention.value_length " + std::to_string(*values) + " differs from the key length " +
+              std::to_string(shape.head_dim) + ": not supported");
+  }
+  return shape;
+}
+
 void check_vocabulary(const GgufFile& file, const DecoderConfig& config) {
   const GgufTensor& table = file.get_tensor("token_embd.weight");
   const auto hidden = static_cast<std::uint64_t>(config.hidden_size);
@@ -111,26 +135,8 @@ DecoderConfig read_common_config(const GgufFile& file) {
   config.context_length = read_size(file, prefix + "context_length", 1U << 26U);
   if (config.context_length < 2) file.fail(prefix + "context_length is 1: no room for a prompt and an answer");
 
-  AttentionShape& shape = config.attention;
-  shape.num_heads = read_heads(file, prefix + "attention.head_count", 0);
-  shape.num_kv_heads = read_heads(file, prefix + "attention.head_count_kv", shape.num_heads);
-  if (shape.num_heads % shape.num_kv_heads != 0) {
-    file.fail(prefix + "attention.head_count " + std::to_string(shape.num_heads) +
-              " is not a multiple of head_count_kv " + std::to_string(shape.num_kv_heads));
-  }
-  if (file.has(prefix + "attention.key_length")) {
-    shape.head_dim = read_size(file, prefix + "attention.key_length", 1024);
-  } else if (config.hidden_size % shape.num_heads == 0) {
-    shape.head_dim = config.hidden_size / shape.num_heads;
-  } else {
-    file.fail(prefix + "embedding_length " + std::to_string(config.hidden_size) + " is not a multiple of head_count " +
-              std::to_string(shape.num_heads) + ", and attention.key_length is not given");
-  }
-  if (const auto values = file.find_uint(prefix + "attention.value_length");
-      values && *values != static_cast<std::uint64_t>(shape.head_dim)) {
-    file.fail(prefix + "attention.value_length " + std::to_string(*values) + " differs from the key length " +
-              std::to_string(shape.head_dim) + ": not supported");
-  }
+  config.attention = read_attention_shape(file, prefix, config.hidden_size);
+  const AttentionShape& shape = config.attention;
 
   config.norm_epsilon = static_cast<float>(file.get_float(prefix + "attention.layer_norm_rms_epsilon"));
   if (!(config.norm_epsilon >= 0.0F && config.norm_epsilon < 1.0F))
