@@ -159,6 +159,9 @@ DecoderConfig read_common_config(const GgufFile& file) {
                                                       read_rope_factors(file, config.rotary_dim))});
   config.layer_attention.assign(static_cast<std::size_t>(config.num_layers), 0);
 
+  if (!file.find_bool(prefix + "attention.causal").value_or(true)) {
+    file.fail(prefix + "attention.causal is false: only causal models generate");
+  }
   refuse_if_set(file, prefix + "expert_count", "a mixture of experts");
   refuse_if_set(file, prefix + "attn_logit_softcapping", "soft-capping of attention");
   refuse_if_set(file, prefix + "final_logit_softcapping", "soft-capping of logits");

@@ -156,6 +156,9 @@ const Refusal kRefusals[] = {
     {"rotary larger than the head", [](auto& w) { set_number(w, "llama.rope.dimension_count", 10); },
      "rope.dimension_count 10"},
     {"odd rotary", [](auto& w) { set_number(w, "llama.rope.dimension_count", 3); }, "rope.dimension_count 3"},
+    {"attention in both directions",
+     [](auto& w) { w.set("llama.attention.causal", GgufType::kBool, std::string(1, '\0')); },
+     "attention.causal is false"},
     {"experts", [](auto& w) { set_number(w, "llama.expert_count", 8); }, "llama.expert_count is set"},
     {"values of another size", [](auto& w) { set_number(w, "llama.attention.value_length", 16); },
      "value_length 16 differs"},
@@ -221,7 +224,7 @@ TEST(Options, AreRefusedByTheirFlag) {
   refused({.kv_dtype = "f8", .kv_blocks = 4}, "--kv-dtype f8");
   refused({.block_size = 7, .kv_blocks = 4}, "--block-size 7");
   refused({.block_size = 48, .kv_blocks = 4}, "--block-size 48");
-  refused({.kv_blocks = -1}, "--kv-blocks -1");
+  refused({.kv_blocks = -1}, "KV cache of -1 blocks");
   refused({.kv_blocks = std::int64_t{1} << 40}, "--kv-blocks");
   refused({.kv_memory_bytes = 10}, "--kv-memory 10");
   refused({.kv_blocks = 4, .max_context = 65}, "--max-context 65");
