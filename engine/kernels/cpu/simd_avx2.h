@@ -181,9 +181,6 @@ inline std::int32_t store_int8(std::int8_t* p, Vec x) {
   t = _mm_add_epi32(t, _mm_shuffle_epi32(t, 0x4E));
   return _mm_cvtsi128_si32(_mm_add_epi32(t, _mm_shuffle_epi32(t, 0xB1)));
 }
-inline void prefetch(const void* p) {
-  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);
-}
 
 }  // namespace
 }  // namespace folio::cpu

@@ -138,9 +138,6 @@ inline std::int32_t store_int8(std::int8_t* p, Vec x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(i));
   return _mm512_reduce_add_epi32(i);
 }
-inline void prefetch(const void* p) {
-  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);
-}
 
 }  // namespace
 }  // namespace folio::cpu

@@ -189,9 +189,6 @@ inline std::int32_t store_int8(std::int8_t* p, const Vec& x) {
   }
   return total;
 }
-inline void prefetch(const void* p) {
-  __builtin_prefetch(p, 0, 2);
-}
 
 }  // namespace
 }  // namespace folio::cpu
