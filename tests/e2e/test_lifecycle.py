@@ -96,7 +96,7 @@ class Lifecycle(unittest.TestCase):
         server.terminate(signal.SIGINT)
         server.wait_line("SIGINT")
         server.terminate(signal.SIGINT)
-        self.assertEqual(server.wait_exit(1), 128 + signal.SIGINT)
+        self.assertEqual(server.wait_exit(3), 128 + signal.SIGINT)
 
     def test_a03_sigterm_while_loading_and_while_idle(self):
         loading = self.start(model=SMOLLM2 if os.path.exists(SMOLLM2) else TINY, wait=False)
@@ -104,7 +104,7 @@ class Lifecycle(unittest.TestCase):
         self.assertEqual(loading.wait_exit(5), 0)
         idle = self.start()
         idle.terminate()
-        self.assertEqual(idle.wait_exit(2), 0)
+        self.assertEqual(idle.wait_exit(5), 0)
         # The port is free again at once.
         with socket.socket() as sock:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
