@@ -1,6 +1,7 @@
 // A refusal as a value: what was wrong, in words for the caller. The fronts map the code to gRPC and HTTP in one place.
 // Exceptions are for start-up only (a bad file or flag); a broken invariant is FOLIO_CHECK.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <variant>
@@ -21,6 +22,7 @@ enum class ErrorCode {
 struct Error {
   ErrorCode code = ErrorCode::kInternal;
   std::string message;
+  std::int32_t retry_after_ms = 0;  // with kResourceExhausted: when to try again; 0: no hint
 };
 
 // A value or the reason why there is none.

@@ -35,6 +35,14 @@ struct StoppingParams {
   bool include_stop = false;  // the matched stop string stays in the text
 };
 
+// Use of the prefix cache.
+struct CacheParams {
+  static constexpr std::int64_t kPinForever = std::numeric_limits<std::int64_t>::max();
+  std::string salt;         // cached blocks are shared only between requests of equal salt
+  bool bypass = false;      // neither read nor filled
+  std::int64_t pin_ms = 0;  // > 0: the prompt's full blocks are held for that long from when they were computed
+};
+
 enum class FinishReason : std::uint8_t { kNone, kStopToken, kStopString, kLength, kCancelled, kDeadline, kError };
 
 }  // namespace folio

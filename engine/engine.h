@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -26,7 +27,10 @@ struct GenerationRequest {
   StoppingParams stopping;
   std::int32_t n = 1;
   std::int32_t priority = 0;  // higher first
-  TimePoint deadline = kNoDeadline;
+  std::string tenant;         // whose share of the server it takes; empty is a tenant like any other
+  CacheParams cache;
+  TimePoint deadline = kNoDeadline;            // what is made by then is the answer
+  TimePoint transport_deadline = kNoDeadline;  // nothing reaches the client after it: ends a step earlier
   bool skip_special = true;
 };
 
@@ -36,10 +40,14 @@ struct LoadSnapshot {
   std::int32_t blocks_total = 0;
   std::int32_t blocks_free = 0;
   std::int32_t blocks_held = 0;
-  std::int32_t blocks_cached = 0;  // 0 until there is a prefix cache
-  std::int32_t blocks_unaccounted = 0;
+  std::int32_t blocks_cached = 0;
+  std::int32_t blocks_pinned = 0;       // part of held
+  std::int32_t blocks_unaccounted = 0;  // by the last walk: at most a second old when asked for often
+  std::int32_t num_pins = 0;
+  std::int64_t num_pins_released = 0;  // since start: gave way to a request that needed their blocks
   std::int64_t num_steps = 0;
   std::int64_t prompt_tokens = 0;  // computed since start
+  std::int64_t cached_tokens = 0;  // prompt tokens found in the prefix cache since start
   std::int64_t output_tokens = 0;
   std::int64_t num_preemptions = 0;
   double prompt_tokens_per_second = 0;  // over the last seconds
@@ -54,6 +62,8 @@ struct StepRecord {
   std::int32_t num_decode_slices = 0;   // slices of one token that continue an output
   std::int32_t num_prefill_slices = 0;  // the others
   std::int32_t num_tokens = 0;
+  std::int64_t num_held_slots = 0;  // token positions in blocks that running sequences hold, each block once
+  std::int64_t num_used_slots = 0;  // those that hold the K and V of a token
   double schedule_ms = 0, build_ms = 0, forward_ms = 0, sample_ms = 0, commit_ms = 0;
 };
 
@@ -64,12 +74,17 @@ class Engine {
   ~Engine();  // ends what is left with kUnavailable, joins the thread
 
   // Refusals: kInvalidArgument (prompt + 1 over the context or the pool, n over max_num_seqs: with the numbers),
-  // kResourceExhausted (queue full), kUnavailable (draining). The stream is told of everything after acceptance.
+  // kResourceExhausted (queue full; says when to try again), kUnavailable (draining). The stream is told of everything
+  // after acceptance: also, with kDeadlineExceeded, that the request cannot give a token before its deadline.
   Result<RequestId> submit(GenerationRequest request, std::shared_ptr<TokenStream> stream);
   // No more is computed for it from the next step on; the stream ends with kCancelled. Unknown ids are ignored.
   void cancel(RequestId id);
   // Likewise one of its n sequences: that index finishes with kCancelled, the others go on.
   void cancel(RequestId id, std::int32_t index);
+  // Forgets every cached prefix but the pinned ones, before the next step.
+  void flush_prefix_cache();
+  // Releases the pin of the request that asked for it (its prompt may be gone long since), or with 0 every pin.
+  void unpin(RequestId id);
   LoadSnapshot load() const;  // of the last committed step; never waits for one
 
   void stop_accepting();  // submit answers kUnavailable from now on

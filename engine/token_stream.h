@@ -29,6 +29,7 @@ struct Usage {
   std::int64_t prompt_tokens = 0;
   std::int64_t cached_tokens = 0;
   std::int64_t output_tokens = 0;  // of all indices
+  std::int64_t pinned_tokens = 0;  // prompt tokens that stay pinned: 0 when none was asked for, or the quota is full
 };
 
 struct Timings {
