@@ -86,7 +86,8 @@ struct Use {
   }
 };
 
-// First come, first served; a request that runs gets a token in each step, its prompt is there at once.
+// First come, first served; no room is more than the pool; a request that runs gets a token in each step, its prompt is
+// there at once.
 Use run_contiguous(const std::vector<TraceEntry>& trace, std::int64_t pool_slots, int max_num_seqs,
                    const std::function<std::int64_t(const TraceEntry&)>& room_for) {
   struct Running {
@@ -105,7 +106,6 @@ Use run_contiguous(const std::vector<TraceEntry>& trace, std::int64_t pool_slots
       running.push_back({room, next->prompt_tokens, next->prompt_tokens + next->output_tokens});
     }
     if (next == trace.end()) return use;
-    if (running.empty()) throw std::runtime_error("--kv-blocks: one request of the trace does not fit");
     std::int64_t used = 0;
     for (const Running& sequence : running) used += sequence.used;
     use.add(std::ssize(running), held, used);
@@ -138,25 +138,38 @@ Row run_paged(const Options& options, const std::vector<TraceEntry>& trace, Mode
   }
   streams.wait_for_ends();
   Row row = use.row("paged, blocks of " + std::to_string(model.block_size()), pool_slots);
+  std::int64_t recomputed = 0;
+  std::int64_t computed = 0;
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    recomputed += streams[i].end->timings.recomputed_tokens;
+    computed += trace[i].prompt_tokens + trace[i].output_tokens;
+  }
   row["preemptions"] = engine.load().num_preemptions;
+  row["recomputed_percent"] = rounded(100 * static_cast<double>(recomputed) / static_cast<double>(computed), 2);
   return row;
 }
 
 void run_memory(const Options& options) {
   const std::vector<TraceEntry> trace = read_trace(options);
   const int block_size = options.model.options.block_size;
+  const std::int64_t pool_slots = std::int64_t{options.kv_blocks} * block_size;
+  if (pool_slots < options.max_context) {
+    throw std::runtime_error("--kv-blocks: " + std::to_string(pool_slots) + " slots are less than --max-context " +
+                             std::to_string(options.max_context));
+  }
   Table table(options.json);
   if (options.model.path.empty()) {
     FakeModel model(options.kv_blocks, block_size, options.max_context, kFakeVocab);
     table.print(run_paged(options, trace, model, FakeTokenizer(kFakeVocab)));
   } else {
     const BenchModel model(options.model, options.kv_blocks);
+    require_context(model, "--max-context", options.max_context);
     table.print(run_paged(options, trace, *model.loaded.model, *model.tokenizer));
   }
-  const std::int64_t pool_slots = std::int64_t{options.kv_blocks} * block_size;
   const auto contiguous = [&](const char* name, const std::function<std::int64_t(const TraceEntry&)>& room_for) {
     Row row = run_contiguous(trace, pool_slots, options.max_num_seqs, room_for).row(name, pool_slots);
     row["preemptions"] = 0;
+    row["recomputed_percent"] = 0.0;
     table.print(row);
   };
   contiguous("contiguous, exact", [](const TraceEntry& e) { return e.prompt_tokens + e.output_tokens; });

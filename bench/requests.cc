@@ -7,12 +7,14 @@
 namespace folio::bench {
 
 void add_model_flags(CLI::App& command, ModelFlags& flags, bool required) {
-  command.add_option("--model", flags.path, "GGUF file")->required(required);
+  command.add_option("--model", flags.path, "GGUF file")->required(required)->check(CLI::ExistingFile);
   command.add_option("--threads", flags.options.num_threads, "0: the cores this process may use")
       ->check(CLI::Range(0, 1024));
   command.add_option("--isa", flags.options.isa, "auto, avx512, avx2, scalar")->capture_default_str();
   command.add_option("--kv-dtype", flags.options.kv_dtype, "f16, bf16, int8, f32")->capture_default_str();
-  command.add_option("--block-size", flags.options.block_size)->capture_default_str();
+  command.add_option("--block-size", flags.options.block_size)
+      ->check(CLI::IsMember({16, 32, 64, 128, 256}))
+      ->capture_default_str();
 }
 
 BenchModel::BenchModel(const ModelFlags& flags, std::int64_t num_blocks) {
@@ -21,6 +23,12 @@ BenchModel::BenchModel(const ModelFlags& flags, std::int64_t num_blocks) {
   ModelOptions options = flags.options;
   options.kv_blocks = num_blocks;
   loaded = load_model(file, options);
+}
+
+void require_context(const BenchModel& model, const std::string& flags, std::int64_t num_tokens) {
+  if (num_tokens <= model.loaded.info.max_context) return;
+  throw std::runtime_error(flags + ": " + std::to_string(num_tokens) + " tokens are over the model's context of " +
+                           std::to_string(model.loaded.info.max_context));
 }
 
 std::vector<TokenId> random_tokens(std::mt19937& random, std::int64_t count, std::int32_t vocab_size) {

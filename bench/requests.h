@@ -34,6 +34,9 @@ struct BenchModel {
   SteadyClock clock;
 };
 
+// Throws std::runtime_error naming the flags that ask for sequences of so many tokens when the model's are shorter.
+void require_context(const BenchModel& model, const std::string& flags, std::int64_t num_tokens);
+
 // Ids that are no special ones in the usual vocabularies.
 std::vector<TokenId> random_tokens(std::mt19937& random, std::int64_t count, std::int32_t vocab_size);
 

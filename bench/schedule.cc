@@ -20,6 +20,9 @@ constexpr std::int32_t kBlockSize = 16;
 constexpr std::int32_t kVocab = 49152;
 constexpr std::int64_t kCachedPrompt = 1024;  // tokens of the prompts that fill the cache
 constexpr std::int64_t kWarmSteps = 64;       // until vectors have their size
+constexpr std::int32_t kMaxBatchTokens = 16384;
+constexpr int kNewcomers = 64;  // one at a time
+constexpr std::int64_t kNewcomerPrompt = 1024;
 
 struct Options {
   int num_seqs = 256;
@@ -32,7 +35,7 @@ struct Options {
 struct Case {
   int depth = 1;
   std::int64_t cached_blocks = 0;
-  bool evicts = false;  // no block is free but the cached ones
+  bool evicts = false;  // no block is free but the cached ones: at least as many as are taken
 };
 
 // Of one step, in microseconds.
@@ -91,8 +94,8 @@ class Rig {
     limits.block_size = kBlockSize;
     limits.num_blocks = static_cast<std::int32_t>(num_blocks);
     limits.max_context = 1 << 20;
-    limits.max_num_seqs = options.num_seqs;
-    limits.max_batch_tokens = std::max(8192, options.num_seqs);
+    limits.max_num_seqs = options.num_seqs + 1;
+    limits.max_batch_tokens = kMaxBatchTokens;
     limits.max_queue = 1 << 20;
     limits.max_queue_tokens = std::int64_t{1} << 40;
     return limits;
@@ -118,13 +121,15 @@ class Rig {
 // The cache is filled, the sequences start, and when all run and vectors have their size, steps are measured.
 Row measure(const Options& options, const Case& c) {
   const std::int64_t num_seqs = options.num_seqs;
-  const std::int64_t steps = kWarmSteps + options.steps;
   const std::int64_t at_start = num_seqs * (options.context / kBlockSize + 1);
   // While the last ones' prompts are computed, the first ones grow already.
-  const std::int64_t growth = num_seqs * ((steps + num_seqs * options.context / 8000) / kBlockSize + 2);
-  Rig rig(at_start + c.cached_blocks + (c.evicts ? 0 : growth), options);
-  for (std::int64_t filled = 0; filled < c.cached_blocks; filled += kCachedPrompt / kBlockSize) {
-    rig.submit(std::min(kCachedPrompt, (c.cached_blocks - filled) * kBlockSize), 1);
+  const std::int64_t prefill_steps = num_seqs * options.context / (kMaxBatchTokens - num_seqs) + 1;
+  const std::int64_t growth = num_seqs * ((prefill_steps + kWarmSteps + options.steps + kNewcomers) / kBlockSize + 1) +
+                              kNewcomers * (kNewcomerPrompt / kBlockSize + 1);
+  const std::int64_t num_cached = c.evicts ? std::max(c.cached_blocks, growth) : c.cached_blocks;
+  Rig rig(at_start + num_cached + (c.evicts ? 0 : growth), options);
+  for (std::int64_t filled = 0; filled < num_cached; filled += kCachedPrompt / kBlockSize) {
+    rig.submit(std::min(kCachedPrompt, (num_cached - filled) * kBlockSize), 1);
   }
   while (!rig.empty()) rig.step(1);
   for (std::int64_t i = 0; i < num_seqs; ++i) rig.submit(options.context, 1 << 16);
@@ -137,7 +142,12 @@ Row measure(const Options& options, const Case& c) {
   for (Cost& cost : costs) cost = rig.step(c.depth);
   const std::int64_t allocations = num_allocations() - before;
   rig.land();
-  if (rig.num_preemptions() > 0) throw std::runtime_error("--steps: the sequences outgrew the pool");
+  client::Samples newcomers;
+  for (int i = 0; i < kNewcomers; ++i) {
+    rig.submit(kNewcomerPrompt, 1);
+    newcomers.add(rig.step(1).step());
+  }
+  if (rig.num_preemptions() > 0) throw std::runtime_error("the sequences outgrew the pool");
 
   Row row = {{"depth", c.depth}, {"cached_blocks", cached}, {"evicts", c.evicts}, {"sequences", num_seqs}};
   row["context"] = options.context;
@@ -147,12 +157,13 @@ Row measure(const Options& options, const Case& c) {
     return all;
   };
   const client::Samples step = samples(&Cost::step);
-  row["schedule_us"] = rounded(samples(&Cost::schedule).mean(), 1);
-  row["build_us"] = rounded(samples(&Cost::build).mean(), 1);
-  row["commit_us"] = rounded(samples(&Cost::commit).mean(), 1);
-  row["step_us"] = rounded(step.mean(), 1);
-  row["step_p50_us"] = rounded(step.percentile(50), 1);
+  row["schedule_us"] = rounded(samples(&Cost::schedule).percentile(50), 1);
+  row["build_us"] = rounded(samples(&Cost::build).percentile(50), 1);
+  row["commit_us"] = rounded(samples(&Cost::commit).percentile(50), 1);
+  row["step_us"] = rounded(step.percentile(50), 1);
+  row["step_mean_us"] = rounded(step.mean(), 1);
   row["step_p99_us"] = rounded(step.percentile(99), 1);
+  row["newcomer_us"] = rounded(newcomers.percentile(50) - step.percentile(50), 1);
   row["allocations_a_step"] = rounded(static_cast<double>(allocations) / options.steps, 3);
   return row;
 }
@@ -162,9 +173,7 @@ void run_schedule(const Options& options) {
   for (int depth = 1; depth <= Scheduler::kMaxDepth; ++depth) {
     for (int cached : options.cached_blocks) table.print(measure(options, {depth, cached, false}));
   }
-  // As many cached ones as the sequences take and more.
-  const std::int64_t num_cached = options.cached_blocks.back();
-  table.print(measure(options, {1, num_cached, true}));
+  table.print(measure(options, {1, options.cached_blocks.back(), true}));
 }
 
 }  // namespace
@@ -173,7 +182,7 @@ void add_schedule_command(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("schedule", "what scheduling a step costs, without a model");
   command->add_option("--num-seqs", options->num_seqs, "running sequences")
-      ->check(CLI::Range(1, 65536))
+      ->check(CLI::Range(1, kMaxBatchTokens / 2))
       ->capture_default_str();
   command->add_option("--context", options->context, "tokens of each at the start")
       ->check(CLI::Range(1, 1 << 18))

@@ -73,6 +73,9 @@ void run_stall(const Options& options) {
   const std::int64_t per_stream = options.stream_prompt_tokens + options.tokens_before + options.prompt_tokens / 4;
   const BenchModel model(options.model,
                          (options.streams * per_stream + options.prompt_tokens) / block_size + options.streams + 1);
+  require_context(model, "--prompt", options.prompt_tokens + 1);
+  require_context(model, "--stream-prompt and --tokens-before",
+                  options.stream_prompt_tokens + options.tokens_before + 1);
   Table table(options.json);
   for (double target_ms : options.targets_ms) {
     for (int run = 1; run <= options.repeat; ++run) {
@@ -80,13 +83,13 @@ void run_stall(const Options& options) {
       const double during_p99 = outcome.during.percentile(99);
       Row row = {{"target_itl_ms", target_ms}, {"run", run}, {"streams", options.streams}};
       row["prompt"] = options.prompt_tokens;
-      row["before_p50_ms"] = rounded(outcome.before.percentile(50), 1);
-      row["before_p99_ms"] = rounded(outcome.before.percentile(99), 1);
-      row["during_p50_ms"] = rounded(outcome.during.percentile(50), 1);
-      row["during_p99_ms"] = rounded(during_p99, 1);
-      row["during_max_ms"] = rounded(outcome.during.max(), 1);
+      row["before_p50_ms"] = rounded(outcome.before.percentile(50), 2);
+      row["before_p99_ms"] = rounded(outcome.before.percentile(99), 2);
+      row["during_p50_ms"] = rounded(outcome.during.percentile(50), 2);
+      row["during_p99_ms"] = rounded(during_p99, 2);
+      row["during_max_ms"] = rounded(outcome.during.max(), 2);
       row["p99_of_target"] = target_ms > 0 ? Row(rounded(during_p99 / target_ms, 2)) : Row(nullptr);
-      row["newcomer_ttft_ms"] = rounded(outcome.ttft_ms, 1);
+      row["newcomer_ttft_ms"] = rounded(outcome.ttft_ms, 2);
       row["chunks"] = outcome.num_chunks;
       table.print(row);
     }
