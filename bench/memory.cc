@@ -16,7 +16,7 @@
 namespace folio::bench {
 namespace {
 
-constexpr TokenId kFakeVocab = 4096;
+constexpr TokenId kFakeVocab = 512;
 
 struct Options {
   ModelFlags model;
