@@ -21,6 +21,7 @@
 #include "server/generation.h"
 #include "server/grpc_listener.h"
 #include "server/grpc_service.h"
+#include "server/pins.h"
 
 namespace folio {
 namespace {
@@ -53,6 +54,10 @@ EngineOptions engine_options(const ServerOptions& o) {
   out.max_context = o.max_context;
   out.max_queue = o.max_queue;
   out.max_queue_tokens = o.max_queue_tokens;
+  out.prefix_cache = o.prefix_cache == "on";
+  out.target_itl_ms = o.target_itl_ms;
+  out.pin_quota_percent = o.pin_quota_percent;
+  out.tenant_weights = o.tenant_weights;
   out.check_invariants = o.check_invariants;
   return out;
 }
@@ -109,7 +114,7 @@ v1::ServerInfo server_info(const ServerOptions& options, const Serving& serving)
   return out;
 }
 
-// Loads on a thread of its own, so that a stop is heard meanwhile.
+// Loads, and computes what is to be pinned, on a thread of its own, so that a stop is heard meanwhile.
 class Loader {
  public:
   Loader(const ServerOptions& options, StopSignal& stop) : thread_([this, options, &stop] { load(options, stop); }) {}
@@ -127,6 +132,7 @@ class Loader {
   void load(const ServerOptions& options, StopSignal& stop) {
     try {
       serving_ = std::make_unique<Serving>(options);
+      pin_prefixes(serving_->engine, serving_->generation, serving_->loaded.info.block_size, options.pins);
     } catch (...) {
       failure_ = std::current_exception();
     }
