@@ -13,8 +13,6 @@ namespace {
 
 // Seeds that we choose stay exact in a JSON number.
 constexpr std::uint64_t kSeedMask = (1ULL << 53U) - 1;
-// The time that a chunk needs from here to the client's hands; for the step that makes it the engine allows.
-constexpr Duration kSendMargin = std::chrono::milliseconds(10);
 
 Error invalid(std::string message) {
   return {ErrorCode::kInvalidArgument, std::move(message)};
@@ -228,7 +226,7 @@ Result<RequestId> GenerationCall::submit(const Request& request) {
   const Error too_late{ErrorCode::kDeadlineExceeded, "the deadline passed before the first token"};
   GenerationRequest out;
   if (options->time_limit_ms > 0) out.deadline = arrival_ + std::chrono::milliseconds(options->time_limit_ms);
-  if (transport_deadline_ != kNoDeadline) out.transport_deadline = transport_deadline_ - kSendMargin;
+  out.transport_deadline = transport_deadline_;
   const TimePoint last_moment = std::min(out.deadline, out.transport_deadline);
   if (generation_.clock_.now() >= last_moment) return too_late;
   auto ids = generation_.prompt_ids(request);
