@@ -7,6 +7,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <thread>
 
@@ -22,6 +23,7 @@
 #include "server/grpc_listener.h"
 #include "server/grpc_service.h"
 #include "server/pins.h"
+#include "server/validation.h"
 
 namespace folio {
 namespace {
@@ -171,6 +173,16 @@ struct Listeners {
   std::optional<GrpcListener> operators;
 };
 
+void log_options(const ServerOptions& options) {
+  std::string line = "folio-server " + std::string(kVersion) + ":";
+  for (const auto& [flag, value] : describe(options)) line.append(" --").append(flag).append(" ").append(value);
+  log::info(line);
+  if (options.tenant_weights.empty()) return;
+  std::ostringstream weights;
+  for (const auto& [tenant, weight] : options.tenant_weights) weights << " " << folio::quoted(tenant) << " " << weight;
+  log::info("weights of tenants:" + weights.str());
+}
+
 void drain(const ServerOptions& options, Serving& serving) {
   const auto limit = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(options.drain_timeout_s));
   log::info("draining: running requests have " + std::to_string(std::lround(options.drain_timeout_s)) + " s");
@@ -190,10 +202,7 @@ void drain(const ServerOptions& options, Serving& serving) {
 }  // namespace
 
 void run_server(const ServerOptions& options, StopSignal& stop) {
-  std::string line = "folio-server " + std::string(kVersion) + ":";
-  for (const auto& [flag, value] : describe(options)) line.append(" --").append(flag).append(" ").append(value);
-  log::info(line);
-
+  log_options(options);
   GenerationService generation_service;
   ControlService control_service([&stop] { stop.request(); });
   Listeners listeners(options, generation_service, control_service);
