@@ -4,24 +4,26 @@
 
 namespace folio {
 
-BlockTable::BlockTable(BlockTable&& other) noexcept : pool_(other.pool_), ids_(std::exchange(other.ids_, {})) {}
+BlockTable::BlockTable(BlockTable&& other) noexcept
+    : pool_(other.pool_),
+      ids_(std::exchange(other.ids_, {})),
+      num_sealed_(std::exchange(other.num_sealed_, 0)),
+      tip_(std::exchange(other.tip_, {})) {}
 
 BlockTable& BlockTable::operator=(BlockTable&& other) noexcept {
   if (this == &other) return *this;
   clear();
   pool_ = other.pool_;
   ids_ = std::exchange(other.ids_, {});
+  num_sealed_ = std::exchange(other.num_sealed_, 0);
+  tip_ = std::exchange(other.tip_, {});
   return *this;
-}
-
-bool BlockTable::grow_to(std::int32_t num_blocks) {
-  if (num_blocks - size() > pool_->num_free()) return false;
-  while (size() < num_blocks) ids_.push_back(pool_->take());
-  return true;
 }
 
 void BlockTable::clear() {
   for (; !ids_.empty(); ids_.pop_back()) pool_->give_back(ids_.back());
+  num_sealed_ = 0;
+  tip_ = {};
 }
 
 }  // namespace folio

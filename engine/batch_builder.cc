@@ -30,27 +30,32 @@ void add_context(const Slice& slice, std::int32_t block_size, StepBatch& batch) 
   batch.block_start.push_back(static_cast<std::int32_t>(batch.block_ids.size()));
 }
 
-void add_sample(const Slice& slice, StepBatch& batch) {
-  const Sequence& sequence = *slice.sequence;
+void add_sample(const PlannedSample& planned, const Slice& slice, std::int32_t logit_row, StepBatch& batch) {
+  const Sequence& sequence = *planned.sequence;
   SampleRequest sample;
-  sample.logit_row = static_cast<std::int32_t>(batch.logit_rows.size());
+  sample.logit_row = logit_row;
   sample.params = &sequence.owner->request.sampling;
   sample.sequence_index = sequence.index;
   sample.position = slice.first + slice.count;
   sample.tokens = sequence.tokens;
   sample.num_prompt_tokens = sequence.num_prompt_tokens();
   batch.samples.push_back(sample);
-  batch.logit_rows.push_back(batch.num_tokens() - 1);
 }
 
 }  // namespace
 
 void build_batch(const StepPlan& plan, std::int32_t block_size, StepBatch& batch) {
   batch.clear();
-  for (const Slice& slice : plan.slices) {
+  for (const PlannedCopy& copy : plan.copies) batch.copies.push_back({copy.from, copy.to});
+  auto sample = plan.samples.begin();
+  for (std::int32_t i = 0; i < static_cast<std::int32_t>(plan.slices.size()); ++i) {
+    const Slice& slice = plan.slices[static_cast<std::size_t>(i)];
     add_tokens(slice, block_size, batch);
     add_context(slice, block_size, batch);
-    if (slice.num_logits > 0) add_sample(slice, batch);
+    if (slice.num_logits == 0) continue;
+    const auto logit_row = static_cast<std::int32_t>(batch.logit_rows.size());
+    batch.logit_rows.push_back(batch.num_tokens() - 1);
+    for (; sample != plan.samples.end() && sample->slice == i; ++sample) add_sample(*sample, slice, logit_row, batch);
   }
 }
 

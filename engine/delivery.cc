@@ -7,9 +7,9 @@ namespace {
 
 template <class Fn>
 void for_each_sample(const StepPlan& plan, Fn&& fn) {
-  std::size_t sample = 0;
-  for (const Slice& slice : plan.slices) {
-    if (slice.num_logits > 0) fn(sample++, slice.sequence->owner->request.id, slice.sequence->index);
+  for (std::size_t i = 0; i < plan.samples.size(); ++i) {
+    const Sequence& sequence = *plan.samples[i].sequence;
+    fn(i, sequence.owner->request.id, sequence.index);
   }
 }
 
@@ -19,7 +19,7 @@ double ms_between(TimePoint from, TimePoint to) {
 
 StreamEnd stream_end(const RequestSummary& summary, std::optional<Error> error) {
   StreamEnd end;
-  end.usage = {summary.prompt_tokens, summary.cached_tokens, summary.output_tokens};
+  end.usage = {summary.prompt_tokens, summary.cached_tokens, summary.output_tokens, summary.pinned_tokens};
   end.timings.queue_ms =
       ms_between(summary.arrival, summary.first_scheduled == TimePoint{} ? summary.end : summary.first_scheduled);
   end.timings.prefill_ms = ms_between(summary.first_scheduled, summary.first_token);
@@ -47,6 +47,12 @@ void Delivery::add(const Request& request, const std::shared_ptr<const StopRules
 void Delivery::set_error(RequestId id, const Error& error) {
   const auto found = live_.find(id);
   if (found != live_.end() && !found->second->error) found->second->error = error;
+}
+
+void Delivery::refuse(RequestId id, Error error) {
+  auto node = live_.extract(id);
+  node.mapped()->stream->end({{node.mapped()->num_prompt_tokens, 0, 0, 0}, {}, std::optional<Error>(std::move(error))});
+  node.mapped()->stream->notify();
 }
 
 std::vector<RequestId> Delivery::live_ids() const {

@@ -26,6 +26,8 @@ class Delivery {
   void add(const Request& request, const std::shared_ptr<const StopRules>& rules, std::shared_ptr<TokenStream> stream);
   // The error that the request's stream will end with; the first one stands. Unknown ids are ignored.
   void set_error(RequestId id, const Error& error);
+  // Ends the stream of a request that the scheduler did not take.
+  void refuse(RequestId id, Error error);
   std::vector<RequestId> live_ids() const;
 
   // Sets what may not be sampled in each of the plan's samples.

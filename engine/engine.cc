@@ -1,5 +1,6 @@
 #include "engine/engine.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <stdexcept>
@@ -16,6 +17,12 @@
 
 namespace folio {
 namespace {
+
+constexpr Duration kWalkPeriod = std::chrono::seconds(1);
+// When a full queue is worth another try: while nothing is known of the speed, and the range of what is told later.
+constexpr std::int32_t kDefaultRetryMs = 1000;
+constexpr double kMinRetryMs = 100;
+constexpr double kMaxRetryMs = 60'000;
 
 FinishReason finish_reason(ErrorCode code) {
   switch (code) {
@@ -37,6 +44,8 @@ class Engine::Impl {
 
   Result<RequestId> submit(GenerationRequest request, std::shared_ptr<TokenStream> stream);
   void cancel(RequestId id, std::int32_t index);
+  void flush_prefix_cache();
+  void unpin(RequestId id);
   LoadSnapshot load() const;
   void stop_accepting();
   bool wait_idle(TimePoint deadline);
@@ -56,23 +65,28 @@ class Engine::Impl {
     RequestId id;
     std::int32_t index;
   };
+  static constexpr RequestId kFlush = ~RequestId{0};
   // News for the engine thread.
   struct Inbox {
+    std::vector<RequestId> cache_commands;  // unpin this one (0: all), or kFlush; before the submissions
     std::vector<Submission> submissions;
     std::vector<Cancel> cancels;
     std::optional<Error> end_all;
     QueueLoad load;  // of the submissions
-    bool empty() const { return submissions.empty() && cancels.empty() && !end_all; }
+    bool empty() const { return cache_commands.empty() && submissions.empty() && cancels.empty() && !end_all; }
     void clear();
   };
 
   // Engine thread.
   void run();
   bool take_inbox();
+  void wait_for_news(std::unique_lock<std::mutex>& lock);
+  void add(Submission& submission);
   void cancel_now(RequestId id, std::int32_t index);
   const Events& run_step(const StepPlan& plan);
   void compute(const StepPlan& plan);
   void describe(const StepPlan& plan);
+  void count_blocks(const SchedulerCounts& counts, TimePoint now);
   void publish_load(bool was_step);
   void settle(std::size_t num_ended);
   double lap();
@@ -93,6 +107,8 @@ class Engine::Impl {
   std::vector<TokenId> tokens_;
   Inbox taken_;
   StepRecord record_;
+  BlockCounts walked_;  // by the last walk
+  TimePoint last_walk_{};
   TimePoint lap_start_{};
 
   mutable std::mutex mutex_;  // for all below; never held while a step runs
@@ -105,6 +121,8 @@ class Engine::Impl {
   bool accepting_ = true;
   bool stopping_ = false;
   LoadSnapshot snapshot_;
+  mutable bool walk_wanted_ = false;  // somebody read the snapshot since the last walk
+  std::int32_t retry_after_ms_ = kDefaultRetryMs;
   LoadMeter meter_;
 
   std::thread thread_;  // last: it uses all of the above
@@ -146,13 +164,19 @@ Result<RequestId> Engine::Impl::submit(GenerationRequest request, std::shared_pt
   out.sampling = std::move(request.sampling);
   out.n = request.n;
   out.priority = request.priority;
+  out.tenant = std::move(request.tenant);
+  out.cache = std::move(request.cache);
   out.arrival = clock_.now();
   out.deadline = request.deadline;
+  out.transport_deadline = request.transport_deadline;
 
   const std::lock_guard lock(mutex_);
   if (!accepting_) return Error{ErrorCode::kUnavailable, "the server is shutting down and takes no new requests"};
   const QueueLoad ahead{queue_.requests + inbox_.load.requests, queue_.prompt_tokens + inbox_.load.prompt_tokens};
-  if (auto error = refusal(limits_, ahead, num_prompt, max_tokens, out.n)) return *std::move(error);
+  if (auto error = refusal(limits_, ahead, num_prompt, max_tokens, out.n)) {
+    if (error->code == ErrorCode::kResourceExhausted) error->retry_after_ms = retry_after_ms_;
+    return *std::move(error);
+  }
   out.max_tokens = clipped_max_tokens(limits_, num_prompt, max_tokens);
   out.id = ++last_id_;
   ++num_open_;
@@ -166,6 +190,16 @@ Result<RequestId> Engine::Impl::submit(GenerationRequest request, std::shared_pt
 void Engine::Impl::cancel(RequestId id, std::int32_t index) {
   const std::lock_guard lock(mutex_);
   inbox_.cancels.push_back({id, index});
+  wake_.notify_one();
+}
+
+void Engine::Impl::flush_prefix_cache() {
+  unpin(kFlush);
+}
+
+void Engine::Impl::unpin(RequestId id) {
+  const std::lock_guard lock(mutex_);
+  inbox_.cache_commands.push_back(id);
   wake_.notify_one();
 }
 
@@ -191,6 +225,7 @@ bool Engine::Impl::wait_idle(TimePoint deadline) {
 LoadSnapshot Engine::Impl::load() const {
   const TimePoint now = clock_.now();
   const std::lock_guard lock(mutex_);
+  walk_wanted_ = true;
   LoadSnapshot snapshot = snapshot_;
   snapshot.prompt_tokens_per_second = meter_.prompt_tokens_per_second(now);
   snapshot.output_tokens_per_second = meter_.output_tokens_per_second(now);
@@ -203,7 +238,11 @@ LoadSnapshot Engine::Impl::load() const {
 
 void Engine::Impl::run() {
   while (take_inbox()) {
-    if (scheduler_.empty()) continue;
+    if (scheduler_.empty()) {
+      scheduler_.release_expired_pins();
+      publish_load(false);
+      continue;
+    }
     lap();
     const StepPlan& plan = scheduler_.schedule();
     const Events& events = plan.slices.empty() ? scheduler_.commit(plan, {}, {}) : run_step(plan);
@@ -219,16 +258,20 @@ void Engine::Impl::run() {
 bool Engine::Impl::take_inbox() {
   {
     std::unique_lock lock(mutex_);
-    wake_.wait(lock, [this] { return !inbox_.empty() || !scheduler_.empty() || stopping_; });
+    wait_for_news(lock);
     if (stopping_ && inbox_.empty() && scheduler_.empty()) return false;
     queue_.requests += inbox_.load.requests;
     queue_.prompt_tokens += inbox_.load.prompt_tokens;
     std::swap(inbox_, taken_);
   }
-  for (Submission& submission : taken_.submissions) {
-    delivery_.add(submission.request, submission.stop_rules, std::move(submission.stream));
-    FOLIO_CHECK(!scheduler_.submit(std::move(submission.request)), "what submit took, the scheduler takes");
+  for (RequestId id : taken_.cache_commands) {
+    if (id == kFlush) {
+      scheduler_.flush_prefix_cache();
+    } else {
+      scheduler_.unpin(id);
+    }
   }
+  for (Submission& submission : taken_.submissions) add(submission);
   for (const auto& [id, index] : taken_.cancels) cancel_now(id, index);
   if (taken_.end_all) {
     for (RequestId id : delivery_.live_ids()) {
@@ -238,6 +281,27 @@ bool Engine::Impl::take_inbox() {
   }
   taken_.clear();
   return true;
+}
+
+// Until there is something to do: news, a pin to release, a request.
+void Engine::Impl::wait_for_news(std::unique_lock<std::mutex>& lock) {
+  const auto news = [this] { return !inbox_.empty() || !scheduler_.empty() || stopping_; };
+  const TimePoint expiry = scheduler_.pins().next_expiry();
+  if (expiry == kNoDeadline) {
+    wake_.wait(lock, news);
+  } else {
+    wake_.wait_for(lock, std::max<Duration>(expiry - clock_.now(), std::chrono::milliseconds(1)), news);
+  }
+}
+
+void Engine::Impl::add(Submission& submission) {
+  const RequestId id = submission.request.id;
+  delivery_.add(submission.request, submission.stop_rules, std::move(submission.stream));
+  if (auto error = scheduler_.submit(std::move(submission.request))) {
+    FOLIO_CHECK(error->code == ErrorCode::kDeadlineExceeded, "what submit took, the scheduler takes");
+    delivery_.refuse(id, *std::move(error));
+    settle(1);
+  }
 }
 
 void Engine::Impl::cancel_now(RequestId id, std::int32_t index) {
@@ -275,7 +339,12 @@ const Events& Engine::Impl::run_step(const StepPlan& plan) {
     const auto broken = scheduler_.broken_invariant();
     FOLIO_CHECK(!broken, broken.value_or("").c_str());
   }
-  if (observer_) observer_(record_);
+  if (observer_) {
+    const SlotUse use = scheduler_.slot_use();
+    record_.num_held_slots = use.held;
+    record_.num_used_slots = use.used;
+    observer_(record_);
+  }
   return *events;
 }
 
@@ -306,6 +375,24 @@ void Engine::Impl::describe(const StepPlan& plan) {
   }
 }
 
+// What the pool says of itself at every step; how many blocks are lost, if any, is known by walking over the tables and
+// pins, which costs more: when nobody holds any, and else when asked for, at most once a second.
+void Engine::Impl::count_blocks(const SchedulerCounts& counts, TimePoint now) {
+  if (counts.running_requests == 0 || check_invariants_ || (walk_wanted_ && now - last_walk_ >= kWalkPeriod)) {
+    walked_ = scheduler_.count_blocks();
+    last_walk_ = now;
+    walk_wanted_ = false;
+  }
+  snapshot_.blocks_total = blocks_.num_blocks();
+  snapshot_.blocks_free = blocks_.num_free();
+  snapshot_.blocks_cached = blocks_.num_cached();
+  snapshot_.blocks_held = blocks_.num_held() - walked_.unaccounted;
+  snapshot_.blocks_pinned = scheduler_.pins().num_blocks();
+  snapshot_.blocks_unaccounted = walked_.unaccounted;
+  snapshot_.num_pins = scheduler_.pins().size();
+  snapshot_.num_pins_released = counts.num_pins_released;
+}
+
 // Milliseconds since the last call.
 double Engine::Impl::lap() {
   const TimePoint now = clock_.now();
@@ -315,7 +402,7 @@ double Engine::Impl::lap() {
 // Before the streams hear of a step's ends, so that whoever waits for an end finds its blocks given back.
 void Engine::Impl::publish_load(bool was_step) {
   const SchedulerCounts counts = scheduler_.counts();
-  const BlockCounts blocks = scheduler_.count_blocks();
+  const Duration queue_time = scheduler_.predicted_queue_time();
   const double step_ms =
       record_.schedule_ms + record_.build_ms + record_.forward_ms + record_.sample_ms + record_.commit_ms;
   const TimePoint now = clock_.now();
@@ -327,13 +414,13 @@ void Engine::Impl::publish_load(bool was_step) {
   }
   snapshot_.num_running = counts.running_requests;
   snapshot_.num_waiting = counts.waiting_requests;
-  snapshot_.blocks_total = blocks.total;
-  snapshot_.blocks_free = blocks.free;
-  snapshot_.blocks_held = blocks.held;
-  snapshot_.blocks_cached = blocks.cached;
-  snapshot_.blocks_unaccounted = blocks.unaccounted;
+  count_blocks(counts, now);
+  if (queue_time > Duration::zero()) {
+    retry_after_ms_ = static_cast<std::int32_t>(std::clamp(to_ms(queue_time), kMinRetryMs, kMaxRetryMs));
+  }
   snapshot_.num_steps = counts.num_steps;
   snapshot_.prompt_tokens = counts.prompt_tokens;
+  snapshot_.cached_tokens = counts.cached_tokens;
   snapshot_.output_tokens = counts.output_tokens;
   snapshot_.num_preemptions = counts.num_preemptions;
 }
@@ -346,6 +433,7 @@ void Engine::Impl::settle(std::size_t num_ended) {
 }
 
 void Engine::Impl::Inbox::clear() {
+  cache_commands.clear();
   submissions.clear();
   cancels.clear();
   end_all.reset();
@@ -369,6 +457,14 @@ void Engine::cancel(RequestId id) {
 
 void Engine::cancel(RequestId id, std::int32_t index) {
   if (index >= 0) impl_->cancel(id, index);
+}
+
+void Engine::flush_prefix_cache() {
+  impl_->flush_prefix_cache();
+}
+
+void Engine::unpin(RequestId id) {
+  impl_->unpin(id);
 }
 
 LoadSnapshot Engine::load() const {

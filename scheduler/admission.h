@@ -1,8 +1,11 @@
 // What can never be served, or not now, is refused on arrival, with the numbers. Pure functions: any thread.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <string>
 
+#include "base/clock.h"
 #include "base/error.h"
 
 namespace folio {
@@ -16,6 +19,10 @@ struct SchedulerLimits {
   std::int32_t max_prefill_chunk = 0;       // most tokens of one sequence in a step; 0: no cap but the budget
   std::int32_t max_queue = 1024;            // requests of which nothing was started yet
   std::int64_t max_queue_tokens = 1 << 22;  // their prompt tokens
+  bool prefix_cache = true;
+  std::int32_t max_pinned_blocks = 0;
+  Duration target_itl{};                         // of running outputs; zero: no target
+  std::map<std::string, double> tenant_weights;  // > 0; 1 for a tenant that is not named
 };
 
 struct QueueLoad {

@@ -29,6 +29,7 @@ struct RequestSummary {
   std::int64_t prompt_tokens = 0;
   std::int64_t cached_tokens = 0;
   std::int64_t output_tokens = 0;
+  std::int64_t pinned_tokens = 0;
   std::int64_t recomputed_tokens = 0;
   std::int32_t num_chunks = 0;  // slices with prompt tokens that were not computed before
   std::int32_t num_preemptions = 0;

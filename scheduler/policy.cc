@@ -2,6 +2,8 @@
 
 #include <tuple>
 
+#include "scheduler/fair_queue.h"
+
 namespace folio::policy {
 namespace {
 
@@ -12,8 +14,8 @@ std::int32_t priority(const Sequence& sequence) {
 }  // namespace
 
 bool starts_before(const Sequence& a, const Sequence& b) {
-  return std::tuple(-std::int64_t{priority(a)}, a.owner->arrival, a.index) <
-         std::tuple(-std::int64_t{priority(b)}, b.owner->arrival, b.index);
+  return std::tuple(-a.level, a.owner->tenant->counter, a.owner->deadline, a.owner->arrival, a.index) <
+         std::tuple(-b.level, b.owner->tenant->counter, b.owner->deadline, b.owner->arrival, b.index);
 }
 
 bool safer_than(const Sequence& a, const Sequence& b) {
@@ -25,7 +27,7 @@ bool may_take(const Sequence& taker, bool taker_is_first, const Sequence& victim
 }
 
 bool may_replace(const Sequence& waiting, const Sequence& running) {
-  return priority(running) < priority(waiting);
+  return priority(running) < priority(waiting) && !(running.owes_token && running.level > priority(running));
 }
 
 }  // namespace folio::policy

@@ -1,4 +1,4 @@
-// commit() and fail(), counts, and the walks that prove the rest right.
+// commit() and fail(): what was computed becomes tokens, ends and freed blocks.
 #include <algorithm>
 
 #include "base/check.h"
@@ -8,15 +8,22 @@ namespace folio {
 
 const Events& Scheduler::commit(const StepPlan& plan, std::span<const TokenId> tokens,
                                 std::span<const FinishReason> verdicts) {
-  FOLIO_CHECK(tokens.size() == static_cast<std::size_t>(plan.num_samples), "one token for each sample");
+  FOLIO_CHECK(tokens.size() == plan.samples.size(), "one token for each sample");
   FOLIO_CHECK(verdicts.empty() || verdicts.size() == tokens.size(), "one verdict for each token, or none at all");
   events_.clear();
   now_ = clock_.now();
   Step* done = plan.slices.empty() ? nullptr : &take_oldest(plan);
+  if (done != nullptr) {
+    last_step_ = now_ - std::max(done->start, last_commit_);
+    step_time_.observe(done->load, last_step_);
+    last_commit_ = now_;
+  }
   finish_marked();
-  std::int32_t sample = 0;
-  for (const Slice& slice : plan.slices) {
-    advance(slice, slice.num_logits > 0 ? sample++ : -1, tokens, verdicts);
+  for (const Slice& slice : plan.slices) advance(slice);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const PlannedSample& planned = plan.samples[i];
+    advance_sample(planned, plan.slices[static_cast<std::size_t>(planned.slice)], static_cast<std::int32_t>(i),
+                   tokens[i], verdicts.empty() ? FinishReason::kNone : verdicts[i]);
   }
   close_requests();
   if (done != nullptr) release(*done);
@@ -31,6 +38,7 @@ const Events& Scheduler::fail(const StepPlan& plan) {
   for (const Slice& slice : plan.slices) {
     for (Sequence& sequence : slice.sequence->owner->sequences) finish(sequence, FinishReason::kError, -1);
   }
+  pins_.release_gone();
   close_requests();
   release(done);
   return events_;
@@ -57,37 +65,68 @@ void Scheduler::finish_marked() {
   marked_.clear();
 }
 
-void Scheduler::advance(const Slice& slice, std::int32_t sample, std::span<const TokenId> tokens,
-                        std::span<const FinishReason> verdicts) {
+// The slice's K and V are in the cache.
+void Scheduler::advance(const Slice& slice) {
   Sequence& sequence = *slice.sequence;
   if (sequence.state == SequenceState::kEnded) return;
-  RequestState& owner = *sequence.owner;
-  if (!owner.announced) {
-    owner.announced = true;
-    events_.started.push_back({owner.request.id, sequence.num_prompt_tokens(), 0});
-  }
+  announce(*sequence.owner);
   count_computed(slice);
-  if (slice.epoch == sequence.epoch) {
-    FOLIO_CHECK(sequence.num_computed == slice.first, "slices of a sequence commit in order, without a gap");
-    sequence.num_computed = slice.first + slice.count;
-  }
-  if (sample < 0) return;
+  if (slice.epoch != sequence.epoch) return;
+  FOLIO_CHECK(sequence.num_computed == slice.first, "slices of a sequence commit in order, without a gap");
+  sequence.num_computed = slice.first + slice.count;
+  seal(sequence);
+}
 
-  // A token of a sequence that was preempted in the meantime is as good as any: its K/V are gone, not what it said.
-  const auto i = static_cast<std::size_t>(sample);
+// A token of a sequence that was preempted in the meantime is as good as any: its K/V are gone, not what it said.
+void Scheduler::advance_sample(const PlannedSample& planned, const Slice& slice, std::int32_t sample, TokenId token,
+                               FinishReason verdict) {
+  Sequence& sequence = *planned.sequence;
+  if (sequence.state == SequenceState::kEnded) return;
+  RequestState& owner = *sequence.owner;
+  announce(owner);
+  if (&sequence != slice.sequence) {  // forked: what the slice computed is its own too
+    sequence.num_once_computed = slice.first + slice.count;
+    if (planned.epoch == sequence.epoch) {
+      sequence.num_computed = sequence.num_once_computed;
+      seal(sequence);
+    }
+  }
   --sequence.num_samples_in_flight;
   sequence.owes_token = false;
-  sequence.tokens.push_back(tokens[i]);
+  sequence.tokens.push_back(token);
+  spend(sequence, kOutputWeight);
   if (owner.num_output_tokens++ == 0) owner.first_token = now_;
   ++counts_.output_tokens;
-  FinishReason reason = verdicts.empty() ? FinishReason::kNone : verdicts[i];
-  if (reason == FinishReason::kNone && sequence.num_output_tokens() >= owner.request.max_tokens) {
-    reason = FinishReason::kLength;
+  if (verdict == FinishReason::kNone && sequence.num_output_tokens() >= owner.request.max_tokens) {
+    verdict = FinishReason::kLength;
   }
-  if (reason != FinishReason::kNone) {
-    finish(sequence, reason, sample);
+  if (verdict != FinishReason::kNone) {
+    finish(sequence, verdict, sample);
   } else {
-    events_.sequences.push_back({owner.request.id, sequence.index, sample, reason});
+    events_.sequences.push_back({owner.request.id, sequence.index, sample, verdict});
+  }
+}
+
+void Scheduler::announce(RequestState& owner) {
+  if (std::exchange(owner.announced, true)) return;
+  events_.started.push_back(
+      {owner.request.id, static_cast<std::int64_t>(owner.request.prompt.size()), owner.num_cached_tokens});
+}
+
+// Indexes what became full, and pins the prompt when it is computed and was to be pinned.
+void Scheduler::seal(Sequence& sequence) {
+  if (sequence.num_computed / limits_.block_size == sequence.blocks.num_sealed()) return;
+  blocks_.seal(sequence.blocks, sequence.tokens, sequence.num_computed);
+  RequestState& owner = *sequence.owner;
+  const std::int64_t pin_ms = owner.request.cache.pin_ms;
+  const auto num_blocks = static_cast<std::int32_t>(sequence.num_prompt_tokens() / limits_.block_size);
+  if (pin_ms == 0 || owner.pin_tried || owner.request.cache.bypass || !limits_.prefix_cache) return;
+  if (num_blocks == 0 || sequence.blocks.num_sealed() < num_blocks) return;
+  owner.pin_tried = true;
+  const bool for_ever = pin_ms == CacheParams::kPinForever;
+  const TimePoint until = for_ever ? kNoDeadline : now_ + std::chrono::milliseconds(pin_ms);
+  if (pins_.pin(owner.request.id, blocks_.content_of(sequence.blocks, num_blocks), until)) {
+    owner.num_pinned_tokens = std::int64_t{num_blocks} * limits_.block_size;
   }
 }
 
@@ -101,6 +140,7 @@ void Scheduler::count_computed(const Slice& slice) {
   if (prompt_tokens > 0) {
     ++owner.num_chunks;
     counts_.prompt_tokens += prompt_tokens;
+    spend(sequence, static_cast<double>(prompt_tokens));
   }
   sequence.num_once_computed = std::max(end, sequence.num_once_computed);
 }
@@ -108,10 +148,12 @@ void Scheduler::count_computed(const Slice& slice) {
 void Scheduler::finish(Sequence& sequence, FinishReason reason, std::int32_t sample) {
   if (sequence.state == SequenceState::kEnded) return;
   if (sequence.state == SequenceState::kRunning) {
+    // Nobody is to build on what a failed sequence computed, or on what it was computed from.
+    if (reason == FinishReason::kError) blocks_.forget(sequence.blocks);
     std::erase(running_, &sequence);
     retire(sequence);
   } else {
-    waiting_.erase(&sequence);
+    queue_.erase(sequence);
   }
   sequence.state = SequenceState::kEnded;
   RequestState& owner = *sequence.owner;
@@ -122,8 +164,14 @@ void Scheduler::finish(Sequence& sequence, FinishReason reason, std::int32_t sam
 // The sequence holds no blocks and no place any more.
 void Scheduler::retire(Sequence& sequence) {
   RequestState& owner = *sequence.owner;
-  owner.num_held_blocks -= sequence.blocks.size();
+  refund(sequence);
   if (--owner.num_running == 0) --counts_.running_requests;
+  if (!copies_.empty()) {
+    std::erase_if(copies_, [&](const PlannedCopy& copy) {
+      return std::ranges::find(sequence.blocks.ids(), copy.to) != sequence.blocks.ids().end();
+    });
+    if (copies_.empty()) sources_.clear();
+  }
   if (num_in_flight_ == 0) {
     sequence.blocks.clear();
     return;
@@ -136,91 +184,30 @@ void Scheduler::close_requests() {
   for (RequestId id : over_) {
     auto node = requests_.extract(id);
     RequestState& state = *node.mapped();
-    events_.ended.push_back({id, static_cast<std::int64_t>(state.request.prompt.size()), 0, state.num_output_tokens,
-                             state.num_recomputed_tokens, state.num_chunks, state.num_preemptions, state.peak_blocks,
-                             state.request.arrival, state.first_scheduled, state.first_token, now_});
+    events_.ended.push_back({.request = id,
+                             .prompt_tokens = static_cast<std::int64_t>(state.request.prompt.size()),
+                             .cached_tokens = state.num_cached_tokens,
+                             .output_tokens = state.num_output_tokens,
+                             .pinned_tokens = state.num_pinned_tokens,
+                             .recomputed_tokens = state.num_recomputed_tokens,
+                             .num_chunks = state.num_chunks,
+                             .num_preemptions = state.num_preemptions,
+                             .peak_blocks = state.peak_blocks,
+                             .arrival = state.request.arrival,
+                             .first_scheduled = state.first_scheduled,
+                             .first_token = state.first_token,
+                             .end = now_});
     if (!state.started) {
-      --queue_.requests;
-      queue_.prompt_tokens -= static_cast<std::int64_t>(state.request.prompt.size());
+      --queue_load_.requests;
+      queue_load_.prompt_tokens -= static_cast<std::int64_t>(state.request.prompt.size());
     }
     deadlines_.erase({state.request.deadline, id});
+    transport_deadlines_.erase({state.request.transport_deadline, id});
+    queue_.leave(*std::exchange(state.tenant, nullptr));
+    blocks_.close_domain(state.domain);
     if (num_in_flight_ > 0) newest().requests.push_back(std::move(node.mapped()));
   }
   over_.clear();
-}
-
-SchedulerCounts Scheduler::counts() const {
-  SchedulerCounts counts = counts_;
-  counts.waiting_requests = static_cast<std::int32_t>(requests_.size()) - counts.running_requests;
-  return counts;
-}
-
-std::span<const BlockTable* const> Scheduler::tables() {
-  tables_.clear();
-  for (const Sequence* sequence : running_) tables_.push_back(&sequence->blocks);
-  for (const Step& step : steps_) {
-    for (const BlockTable& table : step.tables) tables_.push_back(&table);
-  }
-  return tables_;
-}
-
-std::optional<std::string> Scheduler::broken_invariant() {
-  if (auto broken = blocks_.broken_invariant(tables())) return broken;
-  std::size_t num_live = 0;
-  std::int32_t num_running_requests = 0;
-  QueueLoad queue;
-  for (const auto& [id, state] : requests_) {
-    std::int32_t num_running = 0;
-    std::int32_t num_held = 0;
-    for (const Sequence& sequence : state->sequences) {
-      if (auto broken = broken_sequence(sequence)) {
-        return "request " + std::to_string(id) + " index " + std::to_string(sequence.index) + ": " + *broken;
-      }
-      num_live += sequence.state != SequenceState::kEnded ? 1 : 0;
-      num_running += sequence.state == SequenceState::kRunning ? 1 : 0;
-      num_held += sequence.blocks.size();
-    }
-    num_running_requests += num_running > 0 ? 1 : 0;
-    if (num_running != state->num_running) return "request " + std::to_string(id) + ": wrong count of running";
-    if (num_held != state->num_held_blocks) return "request " + std::to_string(id) + ": wrong count of blocks";
-    if (state->started) continue;
-    ++queue.requests;
-    queue.prompt_tokens += static_cast<std::int64_t>(state->request.prompt.size());
-  }
-  if (num_live != running_.size() + waiting_.size()) return "a live sequence is neither waiting nor running, or both";
-  if (num_running_requests != counts_.running_requests) return "wrong count of running requests";
-  if (queue.requests != queue_.requests || queue.prompt_tokens != queue_.prompt_tokens) return "wrong queue load";
-  return broken_orders();
-}
-
-std::optional<std::string> Scheduler::broken_sequence(const Sequence& sequence) const {
-  if (sequence.state != SequenceState::kRunning && sequence.blocks.size() != 0) return "it holds blocks, not running";
-  if (sequence.state == SequenceState::kEnded) return std::nullopt;
-  if (sequence.tokens.empty() != (sequence.admission == 0)) return "tokens and never admitted, or the reverse";
-  if (sequence.num_computed > sequence.num_scheduled) return "computed more than was scheduled";
-  if (sequence.num_scheduled > sequence.num_known()) return "scheduled more than is known";
-  if (num_in_flight_ == 0 && sequence.num_computed != sequence.num_scheduled) return "scheduled, and no step in flight";
-  if (num_in_flight_ == 0 && sequence.num_samples_in_flight != 0) return "a sample, and no step in flight";
-  if (sequence.num_output_tokens() >= sequence.owner->request.max_tokens) return "over its max_tokens";
-  if (blocks_.blocks_for(sequence.num_scheduled) > sequence.blocks.size()) return "its table is too short";
-  return std::nullopt;
-}
-
-std::optional<std::string> Scheduler::broken_orders() const {
-  const auto safer = [](const Sequence* a, const Sequence* b) { return policy::safer_than(*a, *b); };
-  if (!std::is_sorted(running_.begin(), running_.end(), safer)) return "running: not in the victim order";
-  for (const Sequence* s : running_) {
-    if (s->state != SequenceState::kRunning) return "running: one that is not";
-  }
-  for (const Sequence* s : waiting_) {
-    if (s->state != SequenceState::kWaiting) return "waiting: one that is not";
-  }
-  std::int32_t num_retired = 0;
-  for (const Step& step : steps_) {
-    for (const BlockTable& table : step.tables) num_retired += table.size();
-  }
-  if (num_retired != num_retired_blocks_) return "wrong count of retired blocks";
-  return std::nullopt;
 }
 
 }  // namespace folio

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/ids.h"
@@ -22,22 +23,28 @@
 namespace folio {
 
 struct Sequence;
+struct Tenant;
 
 // A request and its sequences. Sequences keep their address for as long as a step names them.
 struct RequestState {
   Request request;
   std::uint64_t arrival = 0;  // 1, 2, 3 ... in the order of submission
+  TimePoint deadline{};       // the earlier of the request's two
+  Tenant* tenant = nullptr;
+  ContentRef domain;  // root of the content that it may share
   std::vector<Sequence> sequences;
   std::int32_t num_live = 0;
   std::int32_t num_running = 0;
 
   bool started = false;    // a sequence was admitted at some time
   bool announced = false;  // commit said so
+  bool pin_tried = false;
+  std::int64_t num_cached_tokens = 0;
+  std::int64_t num_pinned_tokens = 0;
   std::int64_t num_output_tokens = 0;
   std::int64_t num_recomputed_tokens = 0;
   std::int32_t num_chunks = 0;
   std::int32_t num_preemptions = 0;
-  std::int32_t num_held_blocks = 0;
   std::int32_t peak_blocks = 0;
   TimePoint first_scheduled{};
   TimePoint first_token{};
@@ -61,16 +68,21 @@ struct Sequence {
   std::int32_t sample_row = -1;  // of the newest sample in flight, in its step
   BlockTable blocks;             // empty unless running
 
+  std::int64_t level = 0;  // priority, raised by age while it waits
+  TimePoint waiting_since{};
+  int num_agings = 0;
+  double reserved = 0;             // charged to the tenant and not taken yet
   std::uint64_t admission = 0;     // 1, 2, 3 ... in the order of first admission; 0: never yet
   std::uint64_t epoch = 0;         // raised by a preemption: slices of an older epoch computed K/V that are gone
   std::uint64_t preempted_at = 0;  // number of the schedule() that preempted it last
-  bool owes_token = false;         // resumed and no token given since
+  bool owes_token = false;         // resumed, or let in by its age, and no token given since
   std::int32_t num_granted = 0;    // tokens in the plan being made
 
   std::int64_t num_prompt_tokens() const { return static_cast<std::int64_t>(owner->request.prompt.size()); }
   std::int64_t num_tokens() const {
     return tokens.empty() ? num_prompt_tokens() : static_cast<std::int64_t>(tokens.size());
   }
+  std::span<const TokenId> known_tokens() const { return tokens.empty() ? owner->request.prompt : tokens; }
   std::int64_t num_output_tokens() const { return num_tokens() - num_prompt_tokens(); }
   std::int64_t num_known() const { return num_tokens() + num_samples_in_flight; }
   // Positions that can be planned now. The last token that a sequence may give is never computed.

@@ -1,0 +1,50 @@
+// How long a step takes, learnt while serving: linear in {1, rows, query-key pairs, K/V rows read, logit rows}, fitted
+// by recursive least squares with forgetting (e.g. L. Ljung, "System Identification", 11.2). One thread.
+#pragma once
+#include <array>
+#include <cstdint>
+
+#include "base/clock.h"
+
+namespace folio {
+
+// What a step has to do, as far as its time depends on it.
+struct StepLoad {
+  std::int64_t rows = 0;   // tokens
+  std::int64_t pairs = 0;  // keys that each of them sees, summed
+  std::int64_t keys = 0;   // K/V rows read: the contexts, summed
+  std::int64_t logit_rows = 0;
+
+  void add_slice(std::int64_t first, std::int64_t count, std::int64_t num_logits) {
+    rows += count;
+    pairs += count * first + count * (count + 1) / 2;
+    keys += first + count;
+    logit_rows += num_logits;
+  }
+};
+
+class StepTimeModel {
+ public:
+  static constexpr std::int64_t kMinSamples = 20;  // before them predictions are not to be relied on
+
+  StepTimeModel();
+  void observe(const StepLoad& load, Duration took);
+  // Never negative, and never less for more work.
+  Duration predict(const StepLoad& load) const;
+  bool is_ready() const { return num_samples_ >= kMinSamples; }
+  // No step with more rows than this should be planned by predictions: twice the most seen.
+  std::int64_t trusted_rows() const { return trusted_rows_; }
+
+ private:
+  static constexpr std::size_t kSize = 5;
+  using Vector = std::array<double, kSize>;
+  static Vector features(const StepLoad& load);
+  double dot(const Vector& x) const;
+
+  Vector weights_{};                        // milliseconds for each feature
+  std::array<Vector, kSize> covariance_{};  // the inverse of the weighted sum of x x^T
+  std::int64_t num_samples_ = 0;
+  std::int64_t trusted_rows_ = 64;
+};
+
+}  // namespace folio
