@@ -64,7 +64,7 @@ salt = "stories"
         found = self.cached(server, question)
         self.assertGreaterEqual(found, 32)
         tale = generate(f"<|im_start|>user\n{STORY}Then", max_tokens=1, parse_special=True)
-        self.assertEqual(self.cached(server, tale), 0)
+        self.assertLess(self.cached(server, tale), 16)  # of another prompt's beginning
         tale.cache.salt = "stories"
         self.assertGreaterEqual(self.cached(server, tale), 32)
 
