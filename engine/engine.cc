@@ -137,7 +137,7 @@ Engine::Impl::Impl(Model& model, const Tokenizer& tokenizer, const Clock& clock,
       limits_(scheduler_limits(model, options)),
       check_invariants_(options.check_invariants),
       blocks_(model.num_blocks(), model.block_size(), options.block_shuffle_seed),
-      scheduler_(blocks_, limits_, clock) {
+      scheduler_(blocks_, limits_, clock, options.tenant_weights) {
   publish_load(false);
   thread_ = std::thread([this] { run(); });
 }

@@ -39,7 +39,6 @@ SchedulerLimits scheduler_limits(const Model& model, const EngineOptions& option
       static_cast<std::int32_t>(std::int64_t{model.num_blocks()} * options.pin_quota_percent / 100);
   limits.target_itl =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::milli>(options.target_itl_ms));
-  limits.tenant_weights = options.tenant_weights;
   return limits;
 }
 

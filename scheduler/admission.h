@@ -1,9 +1,7 @@
 // What can never be served, or not now, is refused on arrival, with the numbers. Pure functions: any thread.
 #pragma once
 #include <cstdint>
-#include <map>
 #include <optional>
-#include <string>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -21,8 +19,7 @@ struct SchedulerLimits {
   std::int64_t max_queue_tokens = 1 << 22;  // their prompt tokens
   bool prefix_cache = true;
   std::int32_t max_pinned_blocks = 0;
-  Duration target_itl{};                         // of running outputs; zero: no target
-  std::map<std::string, double> tenant_weights;  // > 0; 1 for a tenant that is not named
+  Duration target_itl{};  // of running outputs; zero: no target
 };
 
 struct QueueLoad {

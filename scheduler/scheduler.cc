@@ -9,11 +9,12 @@
 
 namespace folio {
 
-Scheduler::Scheduler(BlockManager& blocks, const SchedulerLimits& limits, const Clock& clock)
+Scheduler::Scheduler(BlockManager& blocks, const SchedulerLimits& limits, const Clock& clock,
+                     std::map<std::string, double> tenant_weights)
     : blocks_(blocks),
       limits_(limits),
       clock_(clock),
-      queue_(limits.tenant_weights),
+      queue_(std::move(tenant_weights)),
       pins_(blocks, limits.max_pinned_blocks),
       sources_(blocks.make_table({})) {
   FOLIO_CHECK(limits.block_size == blocks.block_size() && limits.num_blocks == blocks.num_blocks(), "one pool");

@@ -23,6 +23,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -70,8 +71,10 @@ class Scheduler {
   static constexpr std::int64_t kMinChunk = 16;     // of the first chunk in a step, whatever the target says
   static constexpr std::int64_t kOutputWeight = 2;  // of an output token in a tenant's counter; a prompt token's is 1
 
-  // blocks and clock outlive the scheduler; the sizes in `limits` are those of `blocks`.
-  Scheduler(BlockManager& blocks, const SchedulerLimits& limits, const Clock& clock);
+  // blocks and clock outlive the scheduler; the sizes in `limits` are those of `blocks`. Weights are above 0; a tenant
+  // that is not named has weight 1.
+  Scheduler(BlockManager& blocks, const SchedulerLimits& limits, const Clock& clock,
+            std::map<std::string, double> tenant_weights = {});
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;

@@ -386,6 +386,7 @@ void Scheduler::fork_siblings(Sequence& sequence, std::int32_t slice) {
     if (sibling.state != SequenceState::kWaiting || sibling.admission != 0) continue;
     start_running(sibling);
     sibling.blocks = blocks_.fork(sequence.blocks, sequence.num_prompt_tokens());
+    sibling.num_computed = sequence.num_computed;
     sibling.num_scheduled = sequence.num_prompt_tokens();
     reserve_share(sibling);
     add_sample(sibling, slice);

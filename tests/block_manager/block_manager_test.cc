@@ -16,7 +16,7 @@ std::vector<const BlockTable*> pointers(const std::vector<BlockTable>& tables) {
 
 TEST(BlockManager, RoomIsMadeInWholeBlocksAndAskingTwiceChangesNothing) {
   BlockManager blocks(10, 5);
-  BlockTable table = blocks.make_table();
+  BlockTable table = blocks.make_table({});
   EXPECT_TRUE(blocks.make_room(table, 0));
   EXPECT_EQ(table.size(), 0);
   EXPECT_TRUE(blocks.make_room(table, 1));
@@ -26,25 +26,25 @@ TEST(BlockManager, RoomIsMadeInWholeBlocksAndAskingTwiceChangesNothing) {
   EXPECT_TRUE(blocks.make_room(table, 6));
   EXPECT_TRUE(blocks.make_room(table, 2));
   EXPECT_EQ(table.size(), 2);
-  EXPECT_EQ(blocks.num_free(), 8);
+  EXPECT_EQ(blocks.num_available(), 8);
 }
 
 TEST(BlockManager, RoomIsAllOrNothing) {
   BlockManager blocks(3, 4);
-  BlockTable table = blocks.make_table();
+  BlockTable table = blocks.make_table({});
   ASSERT_TRUE(blocks.make_room(table, 4));
   EXPECT_FALSE(blocks.make_room(table, 13));
   EXPECT_EQ(table.size(), 1);
-  EXPECT_EQ(blocks.num_free(), 2);
+  EXPECT_EQ(blocks.num_available(), 2);
   EXPECT_TRUE(blocks.make_room(table, 12));
-  EXPECT_EQ(blocks.num_free(), 0);
+  EXPECT_EQ(blocks.num_available(), 0);
 }
 
-TEST(BlockTable, GivesItsBlocksBackLastFirstAndAMovedTableIsEmptyAndUsable) {
+TEST(BlockTable, AMovedTableIsEmptyAndUsable) {
   BlockManager blocks(3, 1);
-  BlockTable kept = blocks.make_table();
+  BlockTable kept = blocks.make_table({});
   {
-    BlockTable table = blocks.make_table();
+    BlockTable table = blocks.make_table({});
     ASSERT_TRUE(blocks.make_room(table, 3));
     const std::vector<BlockId> ids(table.ids().begin(), table.ids().end());
     kept = std::move(table);
@@ -53,10 +53,8 @@ TEST(BlockTable, GivesItsBlocksBackLastFirstAndAMovedTableIsEmptyAndUsable) {
     EXPECT_EQ(std::vector<BlockId>(kept.ids().begin(), kept.ids().end()), ids);
     kept.clear();
     ASSERT_TRUE(blocks.make_room(table, 2));
-    EXPECT_EQ(table.ids()[0], ids[2]);
-    EXPECT_EQ(table.ids()[1], ids[1]);
   }
-  EXPECT_EQ(blocks.num_free(), 3);
+  EXPECT_EQ(blocks.num_available(), 3);
 }
 
 TEST(BlockManager, CountsAndInvariantsHoldUnderRandomOperations) {
@@ -70,12 +68,12 @@ TEST(BlockManager, CountsAndInvariantsHoldUnderRandomOperations) {
     for (int operation = 0; operation < 300; ++operation) {
       const int what = pick(0, 9);
       if (what < 3 || tables.empty()) {
-        tables.push_back(blocks.make_table());
+        tables.push_back(blocks.make_table({}));
       } else if (what < 8) {
         BlockTable& table = tables[static_cast<std::size_t>(pick(0, static_cast<int>(tables.size()) - 1))];
         const int tokens = pick(0, num_blocks * block_size + 2);
         const int before = table.size();
-        const int free = blocks.num_free();
+        const int free = blocks.num_available();
         const int wanted = std::max(before, (tokens + block_size - 1) / block_size);
         ASSERT_EQ(blocks.make_room(table, tokens), wanted - before <= free) << "seed " << seed;
         ASSERT_EQ(table.size(), wanted - before <= free ? wanted : before) << "seed " << seed;
@@ -92,16 +90,16 @@ TEST(BlockManager, CountsAndInvariantsHoldUnderRandomOperations) {
       ASSERT_EQ(held.count(kNullBlock), 0U);
     }
     tables.clear();
-    ASSERT_EQ(blocks.num_free(), num_blocks);
+    ASSERT_EQ(blocks.num_available(), num_blocks);
   }
 }
 
 TEST(BlockManager, ABlockLeakedOnPurposeIsSeen) {
   BlockManager blocks(5, 4);
   std::vector<BlockTable> tables;
-  tables.push_back(blocks.make_table());
+  tables.push_back(blocks.make_table({}));
   ASSERT_TRUE(blocks.make_room(tables[0], 8));
-  BlockTable forgotten = blocks.make_table();
+  BlockTable forgotten = blocks.make_table({});
   ASSERT_TRUE(blocks.make_room(forgotten, 4));
   EXPECT_EQ(blocks.count(pointers(tables)).unaccounted, 1);
   EXPECT_NE(blocks.broken_invariant(pointers(tables)), std::nullopt);

@@ -11,7 +11,7 @@ namespace {
 
 std::vector<BlockId> take_all(BlockPool& pool) {
   std::vector<BlockId> ids;
-  while (pool.num_free() > 0) ids.push_back(pool.take());
+  while (pool.num_available() > 0) ids.push_back(pool.take());
   return ids;
 }
 
@@ -19,19 +19,28 @@ TEST(BlockPool, HandsOutEveryBlockOnceAndNeverTheNullBlock) {
   BlockPool pool(7);
   EXPECT_EQ(pool.num_blocks(), 7);
   EXPECT_EQ(take_all(pool), (std::vector<BlockId>{1, 2, 3, 4, 5, 6, 7}));
-  EXPECT_EQ(pool.num_free(), 0);
+  EXPECT_EQ(pool.num_available(), 0);
   EXPECT_EQ(pool.ref_count(3), 1);
   EXPECT_FALSE(pool.broken_invariant());
 }
 
-TEST(BlockPool, HandsOutTheLeastRecentlyGivenBackFirst) {
-  BlockPool pool(4);
+TEST(BlockPool, HandsOutFreeBlocksFirstAndThenTheLeastRecentlyGivenBackOfTheCached) {
+  BlockPool pool(6);
   take_all(pool);
-  for (BlockId id : {3, 1, 4}) pool.give_back(id);
+  for (BlockId id : {1, 2, 3, 4, 5}) pool.set_indexed(id, true);
+  for (BlockId id : {3, 1, 6, 4}) pool.give_back(id);
   EXPECT_FALSE(pool.broken_invariant());
+  EXPECT_EQ(pool.num_available(), 4);
+  EXPECT_EQ(pool.num_cached(), 3);
+  EXPECT_EQ(pool.num_held(), 2);
+  EXPECT_EQ(pool.take(), 6);
   EXPECT_EQ(pool.take(), 3);
+  pool.hold(1);
   pool.give_back(2);
-  EXPECT_EQ(take_all(pool), (std::vector<BlockId>{1, 4, 2}));
+  pool.give_back(1);
+  pool.set_indexed(2, false);  // worth nothing any more
+  EXPECT_FALSE(pool.broken_invariant());
+  EXPECT_EQ(take_all(pool), (std::vector<BlockId>{2, 4, 1}));
 }
 
 TEST(BlockPool, ASeedShufflesTheOrderAndTheSameSeedGivesTheSame) {
@@ -54,6 +63,8 @@ TEST(BlockPoolDeathTest, MisuseIsABrokenInvariant) {
   EXPECT_DEATH(pool.give_back(id), "nobody holds");
   EXPECT_DEATH(pool.give_back(kNullBlock), "outside of the pool");
   EXPECT_DEATH(pool.give_back(3), "outside of the pool");
+  EXPECT_DEATH(pool.hold(id), "without content");
+  EXPECT_DEATH(pool.set_indexed(id, true), "somebody holds");
   take_all(pool);
   EXPECT_DEATH(pool.take(), "empty pool");
 }

@@ -65,11 +65,11 @@ TEST(SchedulerDepth2, TheSliceInFlightOfAnEndedSequenceIsDroppedAndItsBlocksWait
   const Events& events = bare.scheduler.commit(first, kOneToken, stop);
   ASSERT_EQ(events.ended.size(), 1U);
   EXPECT_EQ(events.ended[0].output_tokens, 1);
-  EXPECT_EQ(bare.blocks.num_free(), 2) << "the step in flight names a block";
+  EXPECT_EQ(bare.blocks.num_available(), 2) << "the step in flight names a block";
   EXPECT_EQ(bare.scheduler.count_blocks().held, 1);
   EXPECT_EQ(bare.scheduler.broken_invariant(), std::nullopt);
   EXPECT_TRUE(bare.scheduler.commit(second, kOneToken, {}).empty());
-  EXPECT_EQ(bare.blocks.num_free(), 3);
+  EXPECT_EQ(bare.blocks.num_available(), 3);
 }
 
 TEST(SchedulerDepth2, APreemptedSequenceKeepsTheTokenThatWasInFlight) {
@@ -81,10 +81,10 @@ TEST(SchedulerDepth2, APreemptedSequenceKeepsTheTokenThatWasInFlight) {
   // The first needs a third block, which only the second has: it comes when the step in flight is over.
   EXPECT_TRUE(bare.scheduler.schedule().slices.empty());
   EXPECT_EQ(bare.scheduler.counts().num_preemptions, 1);
-  EXPECT_EQ(bare.blocks.num_free(), 0);
+  EXPECT_EQ(bare.blocks.num_available(), 0);
   const std::vector<TokenId> two = {9, 9};
   EXPECT_EQ(bare.scheduler.commit(first, two, {}).sequences.size(), 2U);
-  EXPECT_EQ(bare.blocks.num_free(), 1);
+  EXPECT_EQ(bare.blocks.num_available(), 1);
   const StepPlan& next = bare.scheduler.schedule();
   ASSERT_EQ(next.slices.size(), 1U);
   EXPECT_EQ(next.slices[0].sequence->owner->request.id, 1U);
@@ -122,7 +122,7 @@ TEST(SchedulerDepth2, AFailedStepTakesTheSlicesBehindItWithIt) {
   ASSERT_EQ(events.sequences.size(), 1U);
   EXPECT_EQ(events.sequences[0].request, 2U);
   EXPECT_EQ(events.sequences[0].sample, 1);
-  EXPECT_EQ(bare.blocks.num_free(), 3);
+  EXPECT_EQ(bare.blocks.num_available(), 3);
 }
 
 TEST(SchedulerDepth2, GivesTheSameAsDepth1) {
@@ -163,7 +163,7 @@ TEST(SchedulerCost, DoesNotGrowWithTheQueue) {
       const auto begin = std::chrono::steady_clock::now();
       const StepPlan& plan = bare.scheduler.schedule();
       EXPECT_EQ(plan.slices.size(), 1000U);
-      const std::vector<TokenId> tokens(static_cast<std::size_t>(plan.num_samples), 1);
+      const std::vector<TokenId> tokens(static_cast<std::size_t>(plan.num_samples()), 1);
       bare.scheduler.commit(plan, tokens, {});
       if (i > 0) best = std::min<Duration>(best, std::chrono::steady_clock::now() - begin);
     }

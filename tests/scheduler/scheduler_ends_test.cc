@@ -72,7 +72,7 @@ TEST(SchedulerEnds, AnExpiredRequestIsDroppedBeforeMoreWorkIsSpentOnIt) {
   while (!world.scheduler.empty()) world.step();
   EXPECT_EQ(world.told(running).finish, FinishReason::kDeadline);
   EXPECT_EQ(world.told(running).outputs.size(), 4U);
-  EXPECT_EQ(world.blocks.num_free(), 100);
+  EXPECT_EQ(world.blocks.num_available(), 100);
 }
 
 TEST(SchedulerEnds, ADeadlineThatIsMetChangesNothing) {
@@ -104,7 +104,7 @@ TEST(SchedulerEnds, CancelledWhileQueuedInPrefillAndInDecode) {
   EXPECT_TRUE(world.scheduler.empty());
   EXPECT_EQ(world.scheduler.queue().requests, 0);
   EXPECT_EQ(world.scheduler.queue().prompt_tokens, 0);
-  EXPECT_EQ(world.scheduler.count_blocks().free, 100);
+  EXPECT_EQ(world.blocks.num_available(), 100);
   EXPECT_EQ(world.scheduler.count_blocks().held, 0);
 }
 
@@ -160,7 +160,7 @@ TEST(SchedulerEnds, ABlockLeakedOnPurposeIsSeen) {
   world.submit(10, 5);
   world.step();
   EXPECT_EQ(world.scheduler.count_blocks().unaccounted, 0);
-  BlockTable stolen = world.blocks.make_table();
+  BlockTable stolen = world.blocks.make_table({});
   ASSERT_TRUE(world.blocks.make_room(stolen, 8));
   EXPECT_EQ(world.scheduler.count_blocks().unaccounted, 2);
   EXPECT_NE(world.scheduler.broken_invariant(), std::nullopt);

@@ -69,10 +69,11 @@ TEST(SchedulerRules, PriorityComesBeforeArrivalInTheQueue) {
   EXPECT_EQ(world.step(), "2:2");
 }
 
-TEST(SchedulerRules, TheSequencesOfARequestRunSideBySideAndEndAlone) {
+TEST(SchedulerRules, ThePromptOfNSequencesIsComputedOnceAndTheyEndAlone) {
   World world(kRoomy);
   world.submit(3, 2, 0, 3);
-  EXPECT_EQ(world.step(), "1.0:3 1.1:3 1.2:3");
+  EXPECT_EQ(world.step(), "1.0:3");
+  for (std::int32_t index : {0, 1, 2}) EXPECT_EQ(world.told(1, index).outputs.size(), 1U);
   world.scheduler.end(1, 1, FinishReason::kCancelled);
   EXPECT_EQ(world.step(), "");
   EXPECT_EQ(world.step(), "1.0:1 1.2:1");
@@ -228,16 +229,16 @@ TEST(SchedulerVictims, WhoCannotGrowAndMayTakeFromNobodyWaitsAndKeepsItsBlocks) 
 TEST(SchedulerVictims, AResumedSequenceIsSparedUntilItGaveAToken) {
   RequestState state;
   state.request.prompt = {1};
-  BlockPool pool(1);
-  Sequence taker(state, 0, BlockTable(pool));
-  Sequence victim(state, 1, BlockTable(pool));
+  BlockManager blocks(1, 1);
+  Sequence taker(state, 0, blocks.make_table({}));
+  Sequence victim(state, 1, blocks.make_table({}));
   EXPECT_TRUE(policy::may_take(taker, false, victim));
   victim.owes_token = true;
   EXPECT_FALSE(policy::may_take(taker, false, victim));
   EXPECT_TRUE(policy::may_take(taker, true, victim)) << "but the first may take from anyone";
   RequestState higher;
   higher.request.priority = 1;
-  Sequence above(higher, 0, BlockTable(pool));
+  Sequence above(higher, 0, blocks.make_table({}));
   EXPECT_TRUE(policy::may_take(above, false, victim)) << "and a higher priority";
 }
 

@@ -74,10 +74,10 @@ RequestId World::submit(Request request, std::int32_t stop_modulus) {
 }
 
 World::InFlight World::build(const StepPlan& plan) const {
-  InFlight step{&plan, {}, {}, {}, false};
+  InFlight step{&plan, {}, plan.copies, {}, {}, {}, false};
   for (const Slice& slice : plan.slices) {
     const Sequence& sequence = *slice.sequence;
-    Work work{&sequence, slice.epoch, slice.first, {}, {}, slice.in_flight_row, slice.num_logits};
+    Work work{&sequence, slice.epoch, slice.first, {}, {}, slice.in_flight_row};
     work.table.assign(sequence.blocks.ids().begin(), sequence.blocks.ids().end());
     if (slice.in_flight_row >= 0) {
       work.tokens.push_back(-1);
@@ -86,6 +86,9 @@ World::InFlight World::build(const StepPlan& plan) const {
       work.tokens.assign(begin, begin + slice.count);
     }
     step.work.push_back(std::move(work));
+  }
+  for (const PlannedSample& sample : plan.samples) {
+    step.samples.push_back({sample.sequence->owner->request.id, sample.slice});
   }
   return step;
 }
@@ -106,36 +109,52 @@ void World::check_plan(const StepPlan& plan) const {
     num_samples += slice.num_logits;
   }
   ASSERT_EQ(plan.num_tokens, num_tokens);
-  ASSERT_EQ(plan.num_samples, num_samples);
+  std::set<std::int32_t> sampled_slices;
+  for (std::size_t i = 0; i < plan.samples.size(); ++i) {
+    const PlannedSample& sample = plan.samples[i];
+    const Slice& slice = plan.slices.at(static_cast<std::size_t>(sample.slice));
+    ASSERT_EQ(slice.num_logits, 1);
+    ASSERT_EQ(slice.sequence->owner, sample.sequence->owner);
+    ASSERT_TRUE(i == 0 || plan.samples[i - 1].slice <= sample.slice);
+    sampled_slices.insert(sample.slice);
+  }
+  ASSERT_EQ(static_cast<std::int32_t>(sampled_slices.size()), num_samples);
   ASSERT_LE(num_tokens, limits.max_batch_tokens);
   ASSERT_LE(static_cast<std::int32_t>(plan.slices.size()), limits.max_num_seqs);
 }
 
-// A block that a step in flight names belongs to the same sequence in a later plan, or to nobody.
+// A block that a step in flight names is written in a later plan by the same sequence, by one that shares it, or by
+// nobody; and no copy is made into it.
 void World::check_no_early_reuse(const InFlight& step) const {
-  std::map<BlockId, std::pair<const Sequence*, std::uint64_t>> named;
+  std::map<BlockId, std::set<const RequestState*>> named;
   for (const InFlight& earlier : in_flight_) {
     for (const Work& work : earlier.work) {
-      for (BlockId id : work.table) named[id] = {work.sequence, work.epoch};
+      for (BlockId id : work.table) named[id].insert(work.sequence->owner);
     }
   }
   for (const Work& work : step.work) {
-    for (BlockId id : work.table) {
-      const auto found = named.find(id);
+    const auto size = static_cast<std::int64_t>(scheduler.limits().block_size);
+    const auto end = work.first + static_cast<std::int64_t>(work.tokens.size());
+    for (auto i = work.first / size; i * size < end; ++i) {
+      const auto found = named.find(work.table.at(static_cast<std::size_t>(i)));
       if (found == named.end()) continue;
-      ASSERT_EQ(found->second, std::pair(work.sequence, work.epoch)) << "block " << id << " was reused too early";
+      ASSERT_EQ(found->second.count(work.sequence->owner), found->second.size())
+          << "block " << found->first << " was reused too early";
     }
   }
+  for (const PlannedCopy& copy : step.copies) ASSERT_FALSE(named.contains(copy.to)) << "block " << copy.to;
 }
 
 void World::run(InFlight& step) {
+  for (const PlannedCopy& copy : step.copies) cache_.copy(copy.from, copy.to);
+  std::vector<std::uint64_t> last_hashes;
   for (Work& work : step.work) {
     if (work.in_flight_row >= 0) work.tokens[0] = last_sampled_[static_cast<std::size_t>(work.in_flight_row)];
-    const std::vector<std::uint64_t> hashes = cache_.compute(work.table, work.first, work.tokens);
-    if (work.num_logits == 0) continue;
-    step.sampled.push_back(fake_next_token(hashes.back(), kFakeVocab));
-    const auto asked = asked_.find(work.sequence->owner->request.id);
-    step.verdicts.push_back(verdict(asked->second.stop_modulus, step.sampled.back()));
+    last_hashes.push_back(cache_.compute(work.table, work.first, work.tokens).back());
+  }
+  for (const Sample& sample : step.samples) {
+    step.sampled.push_back(fake_next_token(last_hashes[static_cast<std::size_t>(sample.slice)], kFakeVocab));
+    step.verdicts.push_back(verdict(asked_.at(sample.request).stop_modulus, step.sampled.back()));
   }
   last_sampled_ = step.sampled;
   step.ran = true;
@@ -237,7 +256,7 @@ void World::run_to_end(int depth) {
   }
   while (!in_flight_.empty()) commit_oldest();
   ASSERT_EQ(scheduler.broken_invariant(), std::nullopt);
-  ASSERT_EQ(blocks.num_free(), blocks.num_blocks());
+  ASSERT_EQ(blocks.num_available() + scheduler.pins().num_blocks(), blocks.num_blocks());
 }
 
 void World::expect_as_alone() {

@@ -83,11 +83,16 @@ class World {
     std::vector<BlockId> table;
     std::vector<TokenId> tokens;
     std::int32_t in_flight_row;
-    std::int32_t num_logits;
+  };
+  struct Sample {
+    RequestId request;
+    std::int32_t slice;
   };
   struct InFlight {
     const StepPlan* plan;
     std::vector<Work> work;
+    std::vector<PlannedCopy> copies;
+    std::vector<Sample> samples;
     std::vector<TokenId> sampled;
     std::vector<FinishReason> verdicts;
     bool ran = false;
