@@ -81,6 +81,20 @@ TEST_F(GenerationCacheTest, APinSurvivesAFlushAndEndsByItsId) {
   EXPECT_EQ(cached(greedy(kPrompt, 1)), 0);
 }
 
+// Nothing is left to compute of the blocks that are to be held: by a second pin, or by anybody before.
+TEST_F(GenerationCacheTest, WhatIsCachedAlreadyIsPinnedToo) {
+  answer(greedy(kPrompt, 1));
+  v1::GenerateRequest pin = greedy(kPrompt, 1);
+  pin.mutable_cache()->set_pin_ms(3'600'000);
+  EXPECT_EQ(answer(pin).usage().pinned_tokens(), 32);
+  expect_pins(1, 2);
+  const v1::GenerateResponse again = answer(pin);  // belongs to this one now
+  EXPECT_EQ(again.usage().pinned_tokens(), 32);
+  expect_pins(1, 2);
+  engine_.unpin(again.prompt_info().id());
+  expect_pins(0, 0);
+}
+
 TEST_F(GenerationCacheTest, APinEndsByItself) {
   v1::GenerateRequest pin = greedy(kPrompt, 1);
   pin.mutable_cache()->set_pin_ms(1);
