@@ -18,8 +18,8 @@ struct TwoSequences {
     a.request.prompt = {10, 11, 12, 13};
     b.request.id = 2;
     b.request.prompt = {20, 21, 22, 23, 24};
-    a.sequences.emplace_back(a, 0, blocks.make_table());
-    b.sequences.emplace_back(b, 3, blocks.make_table());
+    a.sequences.emplace_back(a, 0, blocks.make_table({}));
+    b.sequences.emplace_back(b, 3, blocks.make_table({}));
     Sequence& first = a.sequences[0];
     first.tokens = {10, 11, 12, 13, 14, 15};
     b.sequences[0].tokens = b.request.prompt;
@@ -35,6 +35,7 @@ TEST(BatchBuilder, BuildsTheWorkedExample) {
   TwoSequences two;
   StepPlan plan;
   plan.slices = {{&two.a.sequences[0], 5, 1, 1}, {&two.b.sequences[0], 0, 3, 0}};
+  plan.samples = {{&two.a.sequences[0], 0}};
   StepBatch batch;
   build_batch(plan, 4, batch);
   EXPECT_THAT(batch.tokens, ElementsAre(15, 20, 21, 22));
@@ -59,9 +60,11 @@ TEST(BatchBuilder, AChunkThatReachesTheEndIsSampledFromItsLastRowAndBuffersAreRe
   TwoSequences two;
   StepPlan plan;
   plan.slices = {{&two.a.sequences[0], 5, 1, 1}, {&two.b.sequences[0], 0, 3, 0}};
+  plan.samples = {{&two.a.sequences[0], 0}};
   StepBatch batch;
   build_batch(plan, 4, batch);
   plan.slices = {{&two.a.sequences[0], 4, 2, 1}, {&two.b.sequences[0], 3, 2, 1}};
+  plan.samples = {{&two.a.sequences[0], 0}, {&two.b.sequences[0], 1}};
   build_batch(plan, 4, batch);
   EXPECT_THAT(batch.tokens, ElementsAre(14, 15, 23, 24));
   EXPECT_THAT(batch.slots, ElementsAre(8, 9, 15, 16));
@@ -72,6 +75,28 @@ TEST(BatchBuilder, AChunkThatReachesTheEndIsSampledFromItsLastRowAndBuffersAreRe
   EXPECT_EQ(batch.samples[1].logit_row, 1);
   EXPECT_EQ(batch.samples[1].sequence_index, 3);
   EXPECT_EQ(batch.samples[1].position, 5);
+}
+
+TEST(BatchBuilder, SiblingsAreSampledFromTheRowOfTheOneThatTheyAreForkedFromAndCopiesComeAlong) {
+  TwoSequences two;
+  two.b.sequences.reserve(2);
+  Sequence sibling(two.b, 7, two.blocks.fork(two.b.sequences[0].blocks, 5));
+  sibling.tokens = two.b.request.prompt;
+  StepPlan plan;
+  plan.slices = {{&two.a.sequences[0], 4, 1, 0}, {&two.b.sequences[0], 3, 2, 1}};
+  plan.samples = {{&two.b.sequences[0], 1}, {&sibling, 1}};
+  plan.copies = {{1, 5}, {5, 6}};
+  StepBatch batch;
+  build_batch(plan, 4, batch);
+  EXPECT_THAT(batch.logit_rows, ElementsAre(2));
+  ASSERT_EQ(batch.samples.size(), 2U);
+  EXPECT_EQ(batch.samples[0].logit_row, 0);
+  EXPECT_EQ(batch.samples[1].logit_row, 0);
+  EXPECT_EQ(batch.samples[1].sequence_index, 7);
+  EXPECT_EQ(batch.samples[1].position, 5);
+  ASSERT_EQ(batch.copies.size(), 2U);
+  EXPECT_EQ(batch.copies[1].from, 5);
+  EXPECT_EQ(batch.copies[1].to, 6);
 }
 
 TEST(BatchBuilderDeathTest, ATokenThatIsNotKnownIsRefused) {

@@ -82,7 +82,7 @@ bool Rig::idle() {
   if (!engine->wait_idle(std::chrono::steady_clock::now() + std::chrono::seconds(10))) return false;
   const LoadSnapshot load = engine->load();
   return load.num_running == 0 && load.num_waiting == 0 && load.blocks_held == 0 && load.blocks_unaccounted == 0 &&
-         load.blocks_free == load.blocks_total;
+         load.blocks_free + load.blocks_cached == load.blocks_total;
 }
 
 }  // namespace folio

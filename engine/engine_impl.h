@@ -1,0 +1,114 @@
+// What engine.cc (any thread) and engine_loop.cc (the engine's) share.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "block_manager/block_manager.h"
+#include "engine/delivery.h"
+#include "engine/engine.h"
+#include "engine/load_meter.h"
+#include "scheduler/scheduler.h"
+
+namespace folio {
+
+class Engine::Impl {
+ public:
+  Impl(Model& model, const Tokenizer& tokenizer, const Clock& clock, const EngineOptions& options);
+  ~Impl();
+
+  Result<RequestId> submit(GenerationRequest request, std::shared_ptr<TokenStream> stream);
+  void cancel(RequestId id, std::int32_t index);
+  void flush_prefix_cache();
+  void unpin(RequestId id);
+  LoadSnapshot load() const;
+  void stop_accepting();
+  bool wait_idle(TimePoint deadline);
+  void end_all(Error reason);
+  void set_step_observer(std::function<void(const StepRecord&)> observer) { observer_ = std::move(observer); }
+  std::int32_t max_context() const { return limits_.max_context; }
+
+  static constexpr std::int32_t kAllIndices = -1;
+
+ private:
+  static constexpr RequestId kFlush = ~RequestId{0};
+  static constexpr std::int32_t kDefaultRetryMs = 1000;  // while nothing is known of the speed
+
+  struct Submission {
+    Request request;
+    std::shared_ptr<const StopRules> stop_rules;
+    std::shared_ptr<TokenStream> stream;
+  };
+  struct Cancel {
+    RequestId id;
+    std::int32_t index;
+  };
+  // News for the engine thread.
+  struct Inbox {
+    std::vector<RequestId> cache_commands;  // unpin this one (0: all), or kFlush; before the submissions
+    std::vector<Submission> submissions;
+    std::vector<Cancel> cancels;
+    std::optional<Error> end_all;
+    QueueLoad load;  // of the submissions
+    bool empty() const { return cache_commands.empty() && submissions.empty() && cancels.empty() && !end_all; }
+    void clear();
+  };
+
+  // Engine thread.
+  void run();
+  bool take_inbox();
+  void wait_for_news(std::unique_lock<std::mutex>& lock);
+  void add(Submission& submission);
+  void cancel_now(RequestId id, std::int32_t index);
+  const Events& run_step(const StepPlan& plan);
+  void compute(const StepPlan& plan);
+  void describe(const StepPlan& plan);
+  void walk_if_due(const SchedulerCounts& counts, TimePoint now);
+  void publish_load(bool was_step);
+  void settle(std::size_t num_ended);
+  double lap();
+
+  Model& model_;
+  const Tokenizer& tokenizer_;
+  const Clock& clock_;
+  const SchedulerLimits limits_;
+  const bool check_invariants_;
+  std::function<void(const StepRecord&)> observer_;
+
+  // Engine thread only.
+  BlockManager blocks_;
+  Scheduler scheduler_;
+  Delivery delivery_;
+  StepBatch batch_;
+  std::vector<SampledToken> sampled_;
+  std::vector<TokenId> tokens_;
+  Inbox taken_;
+  StepRecord record_;
+  std::int32_t num_unaccounted_ = 0;  // by the last walk
+  TimePoint last_walk_{};
+  TimePoint lap_start_{};
+
+  mutable std::atomic<bool> walk_wanted_ = false;  // somebody read the snapshot since the last walk
+  mutable std::mutex mutex_;                       // for all below; never held while a step runs
+  std::condition_variable wake_;
+  std::condition_variable idle_;
+  Inbox inbox_;
+  QueueLoad queue_;            // of the scheduler; with the inbox's load, what a newcomer finds before it
+  std::int64_t num_open_ = 0;  // accepted and not ended
+  RequestId last_id_ = 0;
+  bool accepting_ = true;
+  bool stopping_ = false;
+  LoadSnapshot snapshot_;
+  std::int32_t retry_after_ms_ = kDefaultRetryMs;  // what a full queue says
+  LoadMeter meter_;
+
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace folio
