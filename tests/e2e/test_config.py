@@ -104,22 +104,24 @@ salt = "stories"
 
 class Tenants(ConfigCase):
     def test_weights_share_the_server(self):
-        server = self.start("kv-blocks = 500\nmax-num-seqs = 4\n[tenants.gold]\nweight = 3\n", model=TINY)
+        server = self.start("kv-blocks = 2000\nmax-num-seqs = 4\n[tenants.gold]\nweight = 3\n", model=SMOLLM2)
         # Holds every place while the others come, all of them before the first is served.
-        blocker = server.stub.GenerateStream(generate(ids=[1], n=4, ignore_eos=True, priority=1))
+        blocker = server.stub.GenerateStream(generate(ids=[1], n=4, ignore_eos=True, priority=1), timeout=60)
         next(blocker)
         ended, calls = [], []
         for i in range(80):
             tenant = ("plain", "gold")[i % 2]
-            request = generate(ids=[2 + i, 5, 9], max_tokens=16, ignore_eos=True, tenant=tenant)
+            request = generate(ids=[2 + i, 5, 9], max_tokens=8, ignore_eos=True, tenant=tenant)
             call = server.stub.Generate.future(request, timeout=60)
             call.add_done_callback(lambda _, tenant=tenant: ended.append(tenant))
             calls.append(call)
-        while server.load().num_waiting < 80:
+        end = time.monotonic() + 30
+        while server.load().num_waiting < 80 and time.monotonic() < end:
             time.sleep(0.01)
+        self.assertEqual(server.load().num_waiting, 80)
         blocker.cancel()
         for call in calls:
-            self.assertEqual(call.result().usage.output_tokens, 16)
+            self.assertEqual(call.result().usage.output_tokens, 8)
         # Three of four, while both still wait: 40 ends are at most 30 of gold's 40.
         share = ended[:40].count("gold") / 40
         self.assertGreater(share, 0.6)
