@@ -108,7 +108,8 @@ class Scheduler {
   BlockCounts count_blocks() { return blocks_.count(tables()); }  // a walk over all tables and pins
   SlotUse slot_use();                                             // likewise
   const Pins& pins() const { return pins_; }
-  void release_expired_pins() { pins_.release_expired(clock_.now()); }  // schedule() does it too
+  std::span<const Sequence* const> running() const { return running_; }  // in the victim order
+  void release_expired_pins() { pins_.release_expired(clock_.now()); }   // schedule() does it too
   // Until what waits now was started, if nothing else came. Zero while nothing is known yet.
   Duration predicted_queue_time() const;
   const SchedulerLimits& limits() const { return limits_; }

@@ -6,6 +6,7 @@
 #include "scheduler/scheduler.h"
 
 namespace folio {
+
 const StepPlan& Scheduler::schedule() {
   FOLIO_CHECK(num_in_flight_ < kMaxDepth, "a step is committed before one more is planned");
   now_ = clock_.now();
