@@ -143,9 +143,13 @@ Row measure(const Options& options, const Case& c) {
   const std::int64_t allocations = num_allocations() - before;
   rig.land();
   client::Samples newcomers;
+  std::int64_t newcomer_allocations = 0;
   for (int i = 0; i < kNewcomers; ++i) {
     rig.submit(kNewcomerPrompt, 1);
-    newcomers.add(rig.step(1).step());
+    const std::int64_t before_step = num_allocations();
+    const double us = rig.step(1).step();
+    newcomer_allocations += num_allocations() - before_step;
+    newcomers.add(us);
   }
   if (rig.num_preemptions() > 0) throw std::runtime_error("the sequences outgrew the pool");
 
@@ -164,6 +168,7 @@ Row measure(const Options& options, const Case& c) {
   row["step_mean_us"] = rounded(step.mean(), 1);
   row["step_p99_us"] = rounded(step.percentile(99), 1);
   row["newcomer_us"] = rounded(newcomers.percentile(50) - step.percentile(50), 1);
+  row["newcomer_allocations"] = rounded(static_cast<double>(newcomer_allocations) / kNewcomers, 1);
   row["allocations_a_step"] = rounded(static_cast<double>(allocations) / options.steps, 3);
   return row;
 }
