@@ -35,7 +35,11 @@ class Explorer {
 
   void run() {
     find(BlockWorld(shape_).key(), {}, 0);
-    for (; !open_.empty(); open_.pop_front()) expand(open_.front());
+    for (; !open_.empty(); open_.pop_front()) {
+      if (open_.front() % 1000 == 0)
+        std::fprintf(stderr, "%zu of %zu depth %zu\n", open_.front(), steps_.size(), seen_.depth);
+      expand(open_.front());
+    }
     seen_.num_states = found_.size();
   }
   const Exploration& seen() const { return seen_; }
@@ -113,9 +117,15 @@ const std::set<Transition> kDrawn = {
     {"indexed", "held"},    // forgotten
 };
 // A pin holds what is indexed, until it is released after that was forgotten; a copy's source may be anybody's.
-const std::set<std::string> kStates = {"free",           "held",           "indexed",
-                                       "cached",         "indexed pinned", "held pinned",
-                                       "held copied",    "indexed copied", "indexed pinned copied",
+const std::set<std::string> kStates = {"free",
+                                       "held",
+                                       "indexed",
+                                       "cached",
+                                       "indexed pinned",
+                                       "held pinned",
+                                       "held copied",
+                                       "indexed copied",
+                                       "indexed pinned copied",
                                        "held pinned copied"};
 
 // One of each kind for either sequence; write of token 0 and of token 1.
@@ -126,7 +136,8 @@ std::vector<Op> small_ops(const std::vector<std::uint8_t>& opens) {
     if (who >= 4) ops.push_back({OpKind::kOpen, who, 1});
   }
   for (std::uint8_t who = 0; who < 2; ++who) {
-    for (OpKind kind : {OpKind::kSeal, OpKind::kFork, OpKind::kClear, OpKind::kClose, OpKind::kReadopt, OpKind::kForget}) {
+    for (OpKind kind :
+         {OpKind::kSeal, OpKind::kFork, OpKind::kClear, OpKind::kClose, OpKind::kReadopt, OpKind::kForget}) {
       ops.push_back({kind, who, 0});
     }
     ops.push_back({OpKind::kWrite, who, 0});
@@ -134,7 +145,8 @@ std::vector<Op> small_ops(const std::vector<std::uint8_t>& opens) {
     ops.push_back({OpKind::kPin, who, 0xc0});
     ops.push_back({OpKind::kPin, who, 0xc1});
   }
-  for (OpKind kind : {OpKind::kUnpinOldest, OpKind::kFlush, OpKind::kGone, OpKind::kCommit}) ops.push_back({kind, 0, 0});
+  for (OpKind kind : {OpKind::kUnpinOldest, OpKind::kFlush, OpKind::kGone, OpKind::kCommit})
+    ops.push_back({kind, 0, 0});
   return ops;
 }
 
@@ -153,12 +165,37 @@ void explore(const BlockWorld::Shape& shape, const std::vector<std::uint8_t>& op
   EXPECT_EQ(seen.block_states, kStates);
 }
 
-TEST(BlockLifecycle, EveryStateOfThreeBlocksOfOneSlot) {
-  explore({.num_blocks = 3, .block_size = 1, .quota = 2, .max_sequences = 2, .max_tokens = 2}, {0}, 1000);
+TEST(BlockLifecycle, EveryStateOfTwoBlocksOfOneSlot) {
+  explore({.num_blocks = 2,
+           .block_size = 1,
+           .quota = 2,
+           .max_sequences = 2,
+           .max_tokens = 2,
+           .max_copies = 1,
+           .max_pins = 1},
+          {0}, 1000);
 }
 
 TEST(BlockLifecycle, EveryStateOfTwoBlocksOfTwoSlots) {
-  explore({.num_blocks = 2, .block_size = 2, .quota = 2, .max_sequences = 2, .max_tokens = 3}, {0}, 1000);
+  explore({.num_blocks = 2,
+           .block_size = 2,
+           .quota = 2,
+           .max_sequences = 2,
+           .max_tokens = 3,
+           .max_copies = 1,
+           .max_pins = 1},
+          {0}, 1000);
+}
+
+TEST(BlockLifecycle, EveryStateOfThreeBlocksOfOneSlot) {
+  explore({.num_blocks = 3,
+           .block_size = 1,
+           .quota = 2,
+           .max_sequences = 2,
+           .max_tokens = 2,
+           .max_copies = 1,
+           .max_pins = 1},
+          {0}, 1000);
 }
 
 }  // namespace

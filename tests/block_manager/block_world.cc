@@ -118,7 +118,7 @@ void BlockWorld::copy_partial_hit(Sequence& sequence) {
   if (hit.num_tokens == 0) return;
   expect(hit.num_tokens == twin_.num_common(sequence.twin.tip, rest, hit.block), "the block has not what is said");
   const int wanted = twin_.num_holders(hit.block) == 0 ? 2 : 1;
-  if (!shape_.copies_partial_hits || twin_.num_available() < wanted) return;
+  if (!may_copy() || twin_.num_available() < wanted) return;
   blocks_.hold(hit.block, sources_);
   twin_.hold(hit.block);
   twin_sources_.push_back(hit.block);
@@ -173,7 +173,7 @@ bool BlockWorld::write_slot(Sequence& sequence, TokenId next) {
 }
 
 bool BlockWorld::copy_on_write(Sequence& sequence, int position) {
-  if (twin_.num_available() == 0) return false;
+  if (!may_copy() || twin_.num_available() == 0) return false;
   BlockId& block = sequence.twin.ids[static_cast<std::size_t>(position / shape_.block_size)];
   expect(blocks_.make_writable(sequence.table, position, sources_) == block, "make_writable: another source");
   twin_sources_.push_back(block);
@@ -269,7 +269,7 @@ bool BlockWorld::forget(const Sequence& sequence) {
 // ---- pins
 
 bool BlockWorld::pin(const Sequence& sequence, std::uint8_t arg) {
-  if (sequence.twin.num_sealed == 0) return false;
+  if (sequence.twin.num_sealed == 0 || static_cast<int>(twin_pins_.size()) == shape_.max_pins) return false;
   const int num_blocks = arg % 16 % sequence.twin.num_sealed + 1;
   const RequestId owner = arg / 16 % 4;
   const TimePoint until = arg / 64 == 3 ? kNoDeadline : now_ + Duration(arg / 64);

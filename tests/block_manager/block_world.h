@@ -66,7 +66,8 @@ class BlockWorld {
     int quota = 1;  // of the pins
     int max_sequences = 4;
     int max_tokens = 8;
-    bool copies_partial_hits = true;
+    int max_copies = 100;  // before a commit
+  int max_pins = 100;
   };
   explicit BlockWorld(const Shape& shape);
 
@@ -129,6 +130,7 @@ class BlockWorld {
   bool look(const Sequence& sequence, std::uint8_t arg);
   bool move(Sequence& sequence);
 
+  bool may_copy() const { return static_cast<int>(twin_sources_.size()) < shape_.max_copies; }
   void run_copies(Slots& slots) const;
   Twin::Path& slot(Slots& slots, BlockId block, std::int64_t position) const;
   void check_table(const BlockTable& table, const Twin::Table& twin) const;

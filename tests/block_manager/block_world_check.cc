@@ -204,7 +204,7 @@ std::optional<std::string> run_operations(std::span<const std::uint8_t> bytes, M
   const int num_blocks = 1 + bytes[0] % 16;
   const int block_size = 1 + bytes[1] % 5;
   const int max_tokens = std::min(num_blocks * block_size + 2, 30);
-  BlockWorld world({num_blocks, block_size, bytes[2] % (num_blocks + 1), 4, max_tokens, bytes[2] < 128});
+  BlockWorld world({num_blocks, block_size, bytes[2] % (num_blocks + 1), 4, max_tokens, bytes[2] % 8 > 0 ? 100 : 0});
   std::string history = std::to_string(num_blocks) + " blocks of " + std::to_string(block_size) + ":";
   try {
     for (bytes = bytes.subspan(3); bytes.size() >= 3; bytes = bytes.subspan(3)) {
