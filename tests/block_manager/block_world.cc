@@ -167,8 +167,9 @@ bool BlockWorld::write_slot(Sequence& sequence, TokenId next) {
   const BlockId block = sequence.twin.ids[i];
   expect(twin_.num_holders(block) == 1 && !twin_.is_indexed(block), "a slot is written in a block of others");
   ++sequence.num_computed;
-  slot(slots_, block, position) = {sequence.domain,
-                                   Tokens(sequence.tokens.begin(), sequence.tokens.begin() + sequence.num_computed)};
+  int from = first_origin(sequence.domain);
+  for (int p = 0; p < sequence.num_computed; ++p) from = origin(from, sequence.tokens[static_cast<std::size_t>(p)]);
+  slot(slots_, block, position) = from;
   return true;
 }
 

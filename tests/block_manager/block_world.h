@@ -4,6 +4,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -76,7 +77,7 @@ class BlockWorld {
   void check();  // throws Fault
   void end();    // everything is given back; throws Fault if a block is missing then
 
-  // All that tells two worlds apart but for the names of blocks and the order of sequences.
+  // All that tells two worlds apart, but for the names of blocks, the order of sequences and which token is which.
   std::string key() const;
   // By block id: "free", "held", "indexed" or "cached", and " pinned", " copied" where it is.
   std::vector<std::string> block_states() const;
@@ -104,7 +105,7 @@ class BlockWorld {
     BlockId to = 0;
     int num_slots = 0;
   };
-  using Slots = std::vector<Twin::Path>;  // [block id][slot]: the domain and tokens that it was computed from
+  using Slots = std::vector<int>;  // [block id][slot]: the origin of its K/V, 0: none
 
   bool do_one(const Op& op);
   void take(BlockId block);
@@ -130,12 +131,15 @@ class BlockWorld {
   bool look(const Sequence& sequence, std::uint8_t arg);
   bool move(Sequence& sequence);
 
+  // A number for a domain and the tokens that K/V were computed from: those of `before`, and one more.
+  int origin(int before, TokenId token) const;
+  int first_origin(int domain) const { return -domain; }
   bool may_copy() const { return static_cast<int>(twin_sources_.size()) < shape_.max_copies; }
   void run_copies(Slots& slots) const;
-  Twin::Path& slot(Slots& slots, BlockId block, std::int64_t position) const;
+  int& slot(Slots& slots, BlockId block, std::int64_t position) const;
   void check_table(const BlockTable& table, const Twin::Table& twin) const;
   std::vector<const BlockTable*> tables() const;
-  std::string key_of(const std::vector<std::size_t>& order) const;
+  std::string key_of(const std::vector<std::size_t>& order, TokenId flip) const;
 
   const Shape shape_;
   BlockManager blocks_;
@@ -147,6 +151,7 @@ class BlockWorld {
   std::vector<Sequence> sequences_;
   std::vector<Copy> copies_;
   Slots slots_;
+  mutable std::map<std::pair<int, TokenId>, int> origins_;
   TimePoint now_{};
   Met met_;
 };

@@ -14,7 +14,7 @@ std::string to_string(const Op& op) {
          std::to_string(op.arg) + ")";
 }
 
-Twin::Path& BlockWorld::slot(Slots& slots, BlockId block, std::int64_t position) const {
+int& BlockWorld::slot(Slots& slots, BlockId block, std::int64_t position) const {
   return slots[static_cast<std::size_t>(block * shape_.block_size + position % shape_.block_size)];
 }
 
@@ -22,6 +22,10 @@ void BlockWorld::run_copies(Slots& slots) const {
   for (const Copy& copy : copies_) {
     for (int i = 0; i < copy.num_slots; ++i) slot(slots, copy.to, i) = slot(slots, copy.from, i);
   }
+}
+
+int BlockWorld::origin(int before, TokenId token) const {
+  return origins_.try_emplace({before, token}, static_cast<int>(origins_.size()) + 1).first->second;
 }
 
 std::vector<const BlockTable*> BlockWorld::tables() const {
@@ -81,29 +85,36 @@ void BlockWorld::check() {
   }
   Slots slots = slots_;
   run_copies(slots);
-  const auto expect_slots = [&](const Twin::Path& path, std::span<const BlockId> ids, const char* whose) {
-    Twin::Path until = {path.first, {}};
-    for (std::size_t p = 0; p < path.second.size(); ++p) {
-      until.second.push_back(path.second[p]);
-      const BlockId block = ids[p / static_cast<std::size_t>(shape_.block_size)];
-      expect(slot(slots, block, static_cast<std::int64_t>(p)) == until,
-             std::string(whose) + ": K/V of other tokens in block " + std::to_string(block));
+  // The last of the ids hold what was computed for the last of the tokens.
+  const auto expect_slots = [&](int domain, std::span<const TokenId> tokens, std::span<const BlockId> ids,
+                                const char* whose) {
+    const auto size = static_cast<std::size_t>(shape_.block_size);
+    const std::size_t num_before = (tokens.size() + size - 1) / size - ids.size();
+    int from = first_origin(domain);
+    for (std::size_t p = 0; p < tokens.size(); ++p) {
+      from = origin(from, tokens[p]);
+      if (p / size < num_before) continue;
+      if (slot(slots, ids[p / size - num_before], static_cast<std::int64_t>(p)) == from) continue;
+      throw Fault(whose + std::string(": K/V of other tokens in block ") + std::to_string(ids[p / size - num_before]));
     }
   };
   for (const Sequence& sequence : sequences_) {
     check_table(sequence.table, sequence.twin);
-    const auto end = sequence.tokens.begin() + sequence.num_computed;
-    expect_slots({sequence.domain, Tokens(sequence.tokens.begin(), end)}, sequence.twin.ids, "a sequence");
+    const auto computed = std::span(sequence.tokens).first(static_cast<std::size_t>(sequence.num_computed));
+    const auto num_blocks = static_cast<std::size_t>(blocks_.blocks_for(sequence.num_computed));
+    expect_slots(sequence.domain, computed, std::span(sequence.twin.ids).first(num_blocks), "a sequence");
   }
   expect(std::ranges::equal(sources_.ids(), twin_sources_), "sources: the twin has others");
   expect(pins_.size() == static_cast<int>(twin_pins_.size()), "pins: the twin has another number");
   TimePoint next_expiry = kNoDeadline;
   for (const Pin& pin : twin_pins_) {
     next_expiry = std::min(next_expiry, pin.until);
-    expect_slots(pin.tip.path, pin.ids, "a pin");
+    expect_slots(pin.tip.path.first, pin.tip.path.second, pin.ids, "a pin");
   }
   expect(pins_.next_expiry() == next_expiry, "pins: the next expiry");
-  for (const auto& [path, entry] : twin_.entries()) expect_slots(path, twin_.chain({path, entry.serial}), "an entry");
+  for (const auto& [path, entry] : twin_.entries()) {
+    expect_slots(path.first, path.second, std::span(&entry.block, 1), "an entry");
+  }
 }
 
 std::vector<std::string> BlockWorld::block_states() const {
@@ -146,15 +157,16 @@ std::string plain(int number) {
 
 }  // namespace
 
-std::string BlockWorld::key_of(const std::vector<std::size_t>& order) const {
+std::string BlockWorld::key_of(const std::vector<std::size_t>& order, TokenId flip) const {
   Names blocks;
   Names private_domains;
   const auto block = [&](int id) { return blocks.of(id); };
+  const auto token = [&](int id) { return plain(id ^ flip); };
   const auto path = [&](const Twin::Path& of) {
     const auto found = twin_.domains().find(of.first);
-    if (found == twin_.domains().end()) return "gone" + list(of.second, plain);
+    if (found == twin_.domains().end()) return "gone" + list(of.second, token);
     const Twin::Domain& domain = found->second;
-    return (domain.is_private ? "#" + private_domains.of(of.first) : "'" + domain.salt) + list(of.second, plain);
+    return (domain.is_private ? "#" + private_domains.of(of.first) : "'" + domain.salt) + list(of.second, token);
   };
   std::string key;
   for (std::size_t i : order) {
@@ -180,8 +192,13 @@ std::string BlockWorld::key_of(const std::vector<std::size_t>& order) const {
 std::string BlockWorld::key() const {
   std::vector<std::size_t> order(sequences_.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::string least = key_of(order);
-  while (std::next_permutation(order.begin(), order.end())) least = std::min(least, key_of(order));
+  std::string least;
+  do {
+    for (TokenId flip : {0, 1}) {
+      const std::string key = key_of(order, flip);
+      if (least.empty() || key < least) least = key;
+    }
+  } while (std::next_permutation(order.begin(), order.end()));
   return least;
 }
 
@@ -199,25 +216,41 @@ Met& Met::operator+=(const Met& other) {
   return *this;
 }
 
+namespace {
+
+Op op_of(std::span<const std::uint8_t> bytes) {
+  return {static_cast<OpKind>(bytes[0] % kNumOpKinds), bytes[1], bytes[2]};
+}
+
+std::string history(const BlockWorld::Shape& shape, std::span<const std::uint8_t> bytes) {
+  std::string text = std::to_string(shape.num_blocks) + " blocks of " + std::to_string(shape.block_size) + ":";
+  for (; bytes.size() >= 3; bytes = bytes.subspan(3)) text += " " + to_string(op_of(bytes));
+  return text;
+}
+
+}  // namespace
+
 std::optional<std::string> run_operations(std::span<const std::uint8_t> bytes, Met& met) {
   if (bytes.size() < 3) return std::nullopt;
   const int num_blocks = 1 + bytes[0] % 16;
   const int block_size = 1 + bytes[1] % 5;
-  const int max_tokens = std::min(num_blocks * block_size + 2, 30);
-  BlockWorld world({num_blocks, block_size, bytes[2] % (num_blocks + 1), 4, max_tokens, bytes[2] % 8 > 0 ? 100 : 0});
-  std::string history = std::to_string(num_blocks) + " blocks of " + std::to_string(block_size) + ":";
+  const BlockWorld::Shape shape = {.num_blocks = num_blocks,
+                                   .block_size = block_size,
+                                   .quota = bytes[2] / 8 % (num_blocks + 1),
+                                   .max_tokens = std::min(num_blocks * block_size + 2, 30),
+                                   .max_copies = bytes[2] % 8 > 0 ? 100 : 0};
+  bytes = bytes.subspan(3);
+  BlockWorld world(shape);
+  std::size_t i = 0;
   try {
-    for (bytes = bytes.subspan(3); bytes.size() >= 3; bytes = bytes.subspan(3)) {
-      const Op op = {static_cast<OpKind>(bytes[0] % kNumOpKinds), bytes[1], bytes[2]};
-      history += " " + to_string(op);
-      world.apply(op);
+    for (; i + 3 <= bytes.size(); i += 3) {
+      world.apply(op_of(bytes.subspan(i)));
       world.check();
     }
-    history += " end";
     met += world.met();
     world.end();
   } catch (const Fault& fault) {
-    return fault.what() + std::string(" after ") + history;
+    return fault.what() + std::string(" after ") + history(shape, bytes.first(std::min(i + 3, bytes.size())));
   }
   return std::nullopt;
 }
