@@ -53,6 +53,11 @@ bool BlockWorld::look(const Sequence& sequence, std::uint8_t arg) {
     for (BlockId block : twin_chain) twin_.hold(block);
     twin_.give_back(twin_chain);
   }
+  const Tokens next = {arg & 1, arg >> 1 & 1, arg >> 2 & 1};
+  const PartialHit hit = blocks_.partial_hit(sequence.table, next);
+  expect(hit.num_tokens == twin_.num_common(sequence.twin.tip, next, hit.block) &&
+             hit.num_tokens == twin_.num_common(sequence.twin.tip, next, kNullBlock),
+         "partial_hit: the twin says otherwise");
   std::vector<const BlockTable*> some;
   std::map<BlockId, int> times;
   for (std::size_t i = 0; i < sequences_.size(); ++i) {

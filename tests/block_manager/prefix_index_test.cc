@@ -176,6 +176,10 @@ TEST(PrefixIndex, AParentThatWasRefilledLendsItsChildrenToNobody) {
   EXPECT_EQ(index.best_child(parent, Tokens{3, 4}).num_common, 0);
   EXPECT_EQ(index.add(parent, Tokens{3, 4}, 2).id, 0U);  // computed after [1 2]: not to be found after [9 9]
   EXPECT_EQ(index.best_child(refilled, Tokens{3, 4}).num_common, 0);
+  // Nor the other way round: what hangs under the new content is not found by who remembers the old one.
+  index.add(refilled, Tokens{5, 6}, 3);
+  EXPECT_EQ(index.best_child(refilled, Tokens{5, 6}).num_common, 2);
+  EXPECT_EQ(index.best_child(parent, Tokens{5, 6}).num_common, 0);
   // Nor does the same content in the same block again.
   index.drop(1, dropped);
   const ContentRef again = index.add(root, Tokens{1, 2}, 1);
