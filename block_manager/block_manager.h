@@ -4,14 +4,16 @@
 //
 // The life of a block:
 //
-//             make_room                     full and computed: seal
-//   free ───────────────────> held ───────────────────────────────> held, indexed
-//    ^  ^                     ^ ^ │ <─────────────────────────────────┘ ^  │
-//    │  └─────────────────────│─┼─┘ given back        forgotten   adopt │  │ given back
-//    │                        │ └─ evicted and taken: the least         │  v
-//    │                        │    recently used, tails before heads ─ cached
-//    └───────────────────────────────────────────────────── forgotten ──┘
+//              make_room                 full and computed: seal
+//   free ─────────────────────> held ─────────────────────────────> held, indexed
+//    ^   <────── given back ───   ^   <───────── forgotten ────────    │      ^
+//    │                            │                         given back │      │ adopt
+//    │                            │                                    v      │
+//    │                            └─ evicted and taken for another ──── cached
+//    └─────────────────────────────────── forgotten ─────────────────────┘
 //
+// Evicted is the least recently used, tails before heads. Forgotten is what is flushed, what a private domain had, and
+// what continues content that is forgotten or evicted. A pin holds like a table, and so does a copy to come its source.
 // A slot is written only in a block with one holder and no index entry: a table that would write elsewhere gets a copy
 // first (make_writable). Content is found by tokens that were compared, and is indexed only after it was computed.
 #pragma once

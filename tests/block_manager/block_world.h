@@ -68,7 +68,7 @@ class BlockWorld {
     int max_sequences = 4;
     int max_tokens = 8;
     int max_copies = 100;  // before a commit
-  int max_pins = 100;
+    int max_pins = 100;
   };
   explicit BlockWorld(const Shape& shape);
 
