@@ -11,15 +11,16 @@ namespace {
 std::size_t num_allocations = 0;
 }
 
-void* operator new(std::size_t size) {
+// Not inlined: g++ would take malloc and free for a mismatched pair where it sees only one of the two.
+[[gnu::noinline]] void* operator new(std::size_t size) {
   ++num_allocations;
   if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept {
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
   std::free(memory);
 }
-void operator delete(void* memory, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
   std::free(memory);
 }
 
