@@ -80,8 +80,8 @@ class KvCache {
   const KvCacheLayout& layout() const { return layout_; }
   std::byte* data() const { return data_; }
   void copy_block(BlockId from, BlockId to);
-  // Every slot to this value, which fits the type, or to one close by that the type holds. For tests: a large finite poison
-  // shows a read of a slot never written.
+  // Every slot to this value, which fits the type, or to one close by that the type holds. For tests: a large finite
+  // poison shows a read of a slot never written.
   void fill(float value);
 
  private:

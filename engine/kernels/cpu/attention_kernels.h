@@ -5,8 +5,8 @@
 // dimensions in order (one accumulator per row and key lane), an output dimension one chain over the keys in order from
 // +0 (one per row and dimension); masked keys weigh exactly 0 and every slot is finite, so how many groups a tile walks
 // does not matter. Elements are widened to float exactly; an int8 key's scale multiplies the finished score, an int8
-// value's scale the key's weight. Softmax partials and their merge: Milakov, Gimelshein, arXiv:1805.02867; split over the keys as in
-// Flash-Decoding.
+// value's scale the key's weight. Softmax partials and their merge: Milakov, Gimelshein, arXiv:1805.02867; split over
+// the keys as in Flash-Decoding.
 #pragma once
 
 namespace folio::cpu {
@@ -57,8 +57,8 @@ inline void score_groups(const PartitionArgs& a, const float* const* queries, in
   }
 }
 
-// Masks one row's scores, turns them into weights 2^(score - maximum), times the scale of the key's V where the type has
-// scales; false if the row sees no key here.
+// Masks one row's scores, turns them into weights 2^(score - maximum), times the scale of the key's V where the type
+// has scales; false if the row sees no key here.
 template <class T>
 inline bool weigh_row(const PartitionArgs& a, int row, int group_begin, int group_end, float* scores) {
   Vec largest = set1(-__builtin_inff());

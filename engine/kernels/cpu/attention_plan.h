@@ -1,6 +1,6 @@
 // How a step's attention is cut into work: tiles of query tokens of one sequence, made once a step for each window that
-// the layers have. A tile walks the partitions that hold keys its tokens see, and of these only the 16-token groups that
-// they see: what lies before a window costs nothing and is not read. A tile never changes a result (see
+// the layers have. A tile walks the partitions that hold keys its tokens see, and of these only the 16-token groups
+// that they see: what lies before a window costs nothing and is not read. A tile never changes a result (see
 // attention_kernels.h): the cut is only about cores and caches.
 #pragma once
 #include <cstdint>

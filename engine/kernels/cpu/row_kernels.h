@@ -98,7 +98,7 @@ inline Vec clamp(Vec x, float bound) {
   return min(max(x, set1(-bound)), set1(bound));
 }
 
-// How write_kv stores a float type: what it is clamped to, and how many elements of a lane lie side by side.
+// How a type is stored: what it is clamped to, and how many elements of a lane lie side by side.
 template <class T>
 struct StoredAs;
 template <>
@@ -115,6 +115,11 @@ template <>
 struct StoredAs<BFloat16> {
   static constexpr float kBound = 3.0e38F;  // rounds to a finite value
   static constexpr int kPack = 2;
+};
+template <>
+struct StoredAs<std::int8_t> {
+  static constexpr float kBound = 65504.0F;  // as f16: a row with a far outlier has no steps left for its other values
+  static constexpr int kPack = 4;
 };
 
 // To nearest even; the value is finite.
@@ -167,7 +172,8 @@ inline float int8_scale(const float* row, int head_dim, float bound) {
 }
 
 void write_kv_int8(const float* k, const float* v, int head_dim, const KvSlot& slot) {
-  constexpr float kBound = 65504.0F;  // one outlier takes the whole row's steps: beyond f16's range nothing would be left
+  constexpr float kBound = StoredAs<std::int8_t>::kBound;
+  constexpr int kPack = StoredAs<std::int8_t>::kPack;
   const float key_scale = int8_scale(k, head_dim, kBound);
   const float value_scale = int8_scale(v, head_dim, kBound);
   reinterpret_cast<float*>(slot.keys + slot.key_scales_at)[slot.lane] = key_scale;
@@ -179,9 +185,9 @@ void write_kv_int8(const float* k, const float* v, int head_dim, const KvSlot& s
     const int n = head_dim - d < 16 ? head_dim - d : 16;
     store_int8(dims, mul(clamp(load_first(k + d, n), kBound), key_steps));
     for (std::int8_t& q : dims) q = static_cast<std::int8_t>(q ^ -128);  // as unsigned: q + 128
-    scatter_keys<4>(dims, d, n, reinterpret_cast<std::int8_t*>(slot.keys), slot.lane);
+    scatter_keys<kPack>(dims, d, n, reinterpret_cast<std::int8_t*>(slot.keys), slot.lane);
     store_int8(dims, mul(clamp(load_first(v + d, n), kBound), value_steps));
-    scatter_values<4>(dims, d, slot.padded_dim, reinterpret_cast<std::int8_t*>(slot.values), slot.lane);
+    scatter_values<kPack>(dims, d, slot.padded_dim, reinterpret_cast<std::int8_t*>(slot.values), slot.lane);
   }
 }
 

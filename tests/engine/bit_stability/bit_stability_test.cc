@@ -76,10 +76,9 @@ struct Options {
 
 Run run(const Subject& subject, const Options& fixed, const Setting& setting,
         std::span<const GenerationRequest> requests) {
-  const LoadedModel loaded = load_model(subject.file, {.isa = fixed.isa,
-                                                       .num_threads = setting.threads,
-                                                       .kv_dtype = fixed.kv_dtype,
-                                                       .kv_blocks = setting.num_blocks});
+  const LoadedModel loaded = load_model(
+      subject.file,
+      {.isa = fixed.isa, .num_threads = setting.threads, .kv_dtype = fixed.kv_dtype, .kv_blocks = setting.num_blocks});
   dynamic_cast<Decoder&>(*loaded.model)
       .cache()
       .fill(30000.0F);  // a slot that no table names is poison, large and finite
@@ -147,8 +146,7 @@ void expect_same(const Run& together, const std::vector<Answer>& alone, const Se
   }
 }
 
-void check_model(const std::string& path, const Options& fixed, int longest_prompt, int output_tokens,
-                 int few_blocks) {
+void check_model(const std::string& path, const Options& fixed, int longest_prompt, int output_tokens, int few_blocks) {
   Subject subject(path);
   make_requests(subject, 16, longest_prompt, output_tokens);
   const std::vector<Answer> alone = run_alone(subject, fixed);

@@ -100,9 +100,9 @@ TEST_P(Attention, AgreesWithDoubleOverShapesAndTypes) {
     int block_size;
     int window;
   } cases[] = {
-      {{9, 3, 64}, 16, 0}, {{8, 2, 64}, 32, 0}, {{8, 8, 80}, 16, 0},   {{12, 4, 96}, 16, 0},
+      {{9, 3, 64}, 16, 0},  {{8, 2, 64}, 32, 0}, {{8, 8, 80}, 16, 0},   {{12, 4, 96}, 16, 0},
       {{6, 1, 48}, 16, 33}, {{4, 4, 40}, 16, 0}, {{8, 2, 128}, 256, 0}, {{4, 1, 256}, 16, 100},
-      {{2, 1, 24}, 16, 1}, {{3, 1, 18}, 32, 0}, {{2, 2, 7}, 16, 40},  // K dims that fill no pair and no four
+      {{2, 1, 24}, 16, 1},  {{3, 1, 18}, 32, 0}, {{2, 2, 7}, 16, 40},  // K dims that fill no pair and no four
   };
   for (const auto& c : cases) {
     for (const KvType type : kAllKvTypes) {

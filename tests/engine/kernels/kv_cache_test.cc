@@ -96,10 +96,10 @@ TEST(KvCacheMemory, CopyTakesAllLayersOfABlockAndNothingElse) {
     cache.copy_block(4, 1);
     for (int layer = 0; layer < 3; ++layer) {
       for (BlockId block = 0; block <= 4; ++block) {
-        EXPECT_EQ(std::memcmp(cache.data() + l.head_offset(layer, block, 0),
-                              before.data() + l.head_offset(layer, block == 1 ? 4 : block, 0),
-                              l.block_bytes_per_layer()),
-                  0)
+        EXPECT_EQ(
+            std::memcmp(cache.data() + l.head_offset(layer, block, 0),
+                        before.data() + l.head_offset(layer, block == 1 ? 4 : block, 0), l.block_bytes_per_layer()),
+            0)
             << name_of(type) << " layer " << layer << " block " << block;
       }
     }
@@ -190,10 +190,10 @@ TEST_P(KvWrites, RoundToTheNearestOfTheRowAlone) {
 TEST_P(KvWrites, AreFiniteWhateverComes) {
   const float inf = std::numeric_limits<float>::infinity();
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  const std::vector<float> rows[] = {
-      std::vector<float>(kDim, 0.0F), std::vector<float>(kDim, nan),    std::vector<float>(kDim, inf),
-      std::vector<float>(kDim, -inf), std::vector<float>(kDim, 3.4e38F), std::vector<float>(kDim, 1e-40F),
-      std::vector<float>(kDim, 1e-30F)};
+  const std::vector<float> rows[] = {std::vector<float>(kDim, 0.0F),    std::vector<float>(kDim, nan),
+                                     std::vector<float>(kDim, inf),     std::vector<float>(kDim, -inf),
+                                     std::vector<float>(kDim, 3.4e38F), std::vector<float>(kDim, 1e-40F),
+                                     std::vector<float>(kDim, 1e-30F)};
   for (const KvType type : kAllKvTypes) {
     for (std::vector<float> k : rows) {
       for (const float odd : {0.0F, nan, inf, -inf, -3.4e38F, 70000.0F, 1e-45F}) {

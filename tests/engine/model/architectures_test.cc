@@ -60,7 +60,7 @@ struct TwinRun {
   double tolerance;
 };
 constexpr TwinRun kRuns[] = {{"f32", 16, 90, 1e-3}, {"f32", 64, 13, 1e-3}, {"f16", 16, 13, 0.02},
-                         {"bf16", 32, 13, 0.1}, {"int8", 16, 90, 0.3}, {"int8", 64, 13, 0.3}};
+                             {"bf16", 32, 13, 0.1}, {"int8", 16, 90, 0.3}, {"int8", 64, 13, 0.3}};
 
 TEST_P(Architectures, LogitsMatchThePlainTwin) {
   const TempFolder folder;
@@ -80,8 +80,8 @@ TEST_P(Architectures, LogitsMatchThePlainTwin) {
       double worst = 0;
       teacher_force(*loaded.model, tokens, run.chunk, 0, [&](int position, std::span<const float> logits) {
         for (std::size_t i = 0; i < logits.size(); ++i) {
-          worst = std::max(
-              worst, std::fabs(static_cast<double>(logits[i]) - expected[static_cast<std::size_t>(position)][i]));
+          worst = std::max(worst,
+                           std::fabs(static_cast<double>(logits[i]) - expected[static_cast<std::size_t>(position)][i]));
         }
       });
       EXPECT_LT(worst, run.tolerance) << model.architecture << " " << model.heads << "/" << model.kv_heads << "x"
@@ -89,7 +89,8 @@ TEST_P(Architectures, LogitsMatchThePlainTwin) {
       worst_of[run.kv_dtype] = std::max(worst_of[run.kv_dtype], worst);
     }
   }
-  for (const auto& [kv, worst] : worst_of) std::printf("%s: largest error with kv %s %.6f\n", GetParam().c_str(), kv.c_str(), worst);
+  for (const auto& [kv, worst] : worst_of)
+    std::printf("%s: largest error with kv %s %.6f\n", GetParam().c_str(), kv.c_str(), worst);
 }
 
 INSTANTIATE_TEST_SUITE_P(Levels, Architectures, ::testing::ValuesIn(cpu::available_levels()),

@@ -21,7 +21,8 @@ constexpr struct {
   double worst;
   double rms;
   double margin;
-} kKvTypes[] = {{"f32", 1e-3, 1e-4, 0.0}, {"f16", 0.05, 0.005, 0.0}, {"bf16", 0.2, 0.025, 0.2}, {"int8", 0.5, 0.07, 0.5}};
+} kKvTypes[] = {
+    {"f32", 1e-3, 1e-4, 0.0}, {"f16", 0.05, 0.005, 0.0}, {"bf16", 0.2, 0.025, 0.2}, {"int8", 0.5, 0.07, 0.5}};
 
 TEST_P(TinyModels, LogitsMatchTheReference) {
   for (const TinyModel& tiny : read_tiny_models()) {
