@@ -20,8 +20,8 @@ TEST_P(Windows, BlocksOutsideAreNotRead) {
     for (const int block_size : {16, 64}) {
       for (const int window : {1, 16, 70, 300}) {
         const Shape shape{{4, 2, 40}, type, block_size, window};
-        const std::vector<Sequence> sequences = {make_sequence(shape, 900, random), make_sequence(shape, 400, random)};
-        const auto plain = AttentionRunner(shape, GetParam(), 1, 200, 1).run(sequences, 900);
+        const std::vector<Sequence> sequences = {make_sequence(shape, 560, random), make_sequence(shape, 300, random)};
+        const auto plain = AttentionRunner(shape, GetParam(), 1, 200, 1).run(sequences, 560);
         for (const int threads : {1, 2}) {
           for (const int chunk : {1, 100}) {
             AttentionRunner runner(shape, GetParam(), threads, 200, 2);
