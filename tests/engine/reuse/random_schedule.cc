@@ -139,8 +139,7 @@ class Player {
  public:
   Player(const ModelFile& file, Schedule& schedule) : schedule_(schedule), stage_(file, with_clock(schedule.setup)) {
     // A step's time goes with its tokens, so that the scheduler has something to learn.
-    stage_.model().set_hook(
-        [this](const StepBatch& batch) { clock_.advance(microseconds(300 + 100 * batch.num_tokens())); });
+    stage_.set_hook([this](const StepBatch& batch) { clock_.advance(microseconds(300 + 100 * batch.num_tokens())); });
     stage_.engine().set_step_observer([this](const StepRecord&) { hand_over(); });
   }
 

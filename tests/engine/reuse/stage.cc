@@ -56,7 +56,10 @@ Stage::Stage(const ModelFile& file, Setup setup)
                                      .kv_blocks = setup.num_blocks})),
       model_(std::make_unique<PoisonModel>(*loaded_.model)) {
   setup.options.check_invariants = true;
-  model_->set_hook([this](const StepBatch&) { const std::lock_guard wait(gate_); });
+  model_->set_hook([this](const StepBatch& batch) {
+    hold().unlock();
+    if (hook_) hook_(batch);
+  });
   engine_ = std::make_unique<Engine>(*model_, *file.tokenizer, setup.clock != nullptr ? *setup.clock : steady_,
                                      setup.options);
 }
@@ -70,7 +73,7 @@ RequestId Stage::submit(GenerationRequest request, const Reader& reader) {
 std::vector<Answer> Stage::run_together(std::vector<GenerationRequest> requests) {
   std::deque<Reader> readers;
   {
-    const std::lock_guard no_step(gate_);
+    const auto no_step = hold();
     for (GenerationRequest& request : requests) {
       const std::int32_t n = request.n;
       submit(std::move(request), readers.emplace_back(n));

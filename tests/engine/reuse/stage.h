@@ -60,9 +60,13 @@ class Stage {
   Stage(const ModelFile& file, Setup setup);
 
   Engine& engine() { return *engine_; }
-  PoisonModel& model() { return *model_; }
+  const PoisonModel& model() const { return *model_; }
   LoadSnapshot load() const { return engine_->load(); }
 
+  // Called first in each step, on the engine's thread; may call the engine. Set before the first submit.
+  void set_hook(std::function<void(const StepBatch&)> hook) { hook_ = std::move(hook); }
+  // No step goes on from its beginning while this is held.
+  std::unique_lock<std::mutex> hold() { return std::unique_lock(gate_); }
   RequestId submit(GenerationRequest request, const Reader& reader);
   Answer run(GenerationRequest request) { return run_together({std::move(request)}).front(); }
   // All are there before the first step ends.
@@ -77,7 +81,8 @@ class Stage {
   SteadyClock steady_;
   LoadedModel loaded_;
   std::unique_ptr<PoisonModel> model_;
-  std::mutex gate_;  // held while a batch of requests is handed over: no step begins
+  std::mutex gate_;
+  std::function<void(const StepBatch&)> hook_;
   std::unique_ptr<Engine> engine_;
 };
 
