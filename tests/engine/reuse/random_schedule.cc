@@ -149,6 +149,7 @@ class Player {
       fresh_ = true;
       Reader starter;
       stage_.submit(greedy({1}, 2), starter);
+      ++num_prompt_tokens_;
       EXPECT_TRUE(stage_.is_settled());
       clock_.advance(schedule_.idle_time);
       if (schedule_.idle_flush) stage_.engine().flush_prefix_cache();
@@ -156,6 +157,7 @@ class Player {
     }
   }
   Stage& stage() { return stage_; }
+  std::int64_t num_prompt_tokens() const { return num_prompt_tokens_; }  // of all that were submitted
 
  private:
   Stage::Setup with_clock(Stage::Setup setup) const {
@@ -181,6 +183,7 @@ class Player {
         if (meant.transport_time_limit > Duration::zero()) {
           meant.request.transport_deadline = clock_.now() + meant.transport_time_limit;
         }
+        num_prompt_tokens_ += std::ssize(meant.request.prompt);
         meant.id = stage_.submit(meant.request, *meant.reader);
         return;
       case Deed::kCancel:
@@ -200,6 +203,7 @@ class Player {
   // Engine thread, or this one while the engine is idle.
   std::size_t next_ = 0;
   std::int32_t steps_since_ = 0;
+  std::int64_t num_prompt_tokens_ = 0;
   bool fresh_ = true;
 };
 
@@ -289,6 +293,8 @@ void play_schedule(const ModelFile& file, const std::string& isa, const std::str
   const bool prefix_cache = schedule.setup.options.prefix_cache;
   for (const Submitted& submitted : schedule.submitted) check(submitted, prefix_cache, seen);
   const LoadSnapshot load = player.stage().load();
+  const bool forks = std::ranges::any_of(schedule.submitted, [](const Submitted& s) { return s.request.n > 1; });
+  EXPECT_TRUE(forks || load.prompt_tokens + load.cached_tokens <= player.num_prompt_tokens()) << "counted twice";
   EXPECT_TRUE(player.stage().gives_all_back());
   ++seen.schedules;
   seen.steps += load.num_steps;
