@@ -30,6 +30,7 @@ v1::GenerateRequest make_request(const BenchOptions& options, int number, std::i
   std::uniform_int_distribution<std::int32_t> token(0, vocab_size - 1);
   for (int i = 0; i < options.prompt_tokens; ++i) request.mutable_tokens()->add_ids(token(random));
   request.mutable_sampling()->set_temperature(options.temperature);
+  request.set_tenant(options.tenant);
   request.mutable_sampling()->set_seed(random());
   request.mutable_stopping()->set_max_tokens(options.output_tokens);
   request.mutable_stopping()->set_ignore_eos(true);

@@ -20,6 +20,7 @@ struct BenchOptions {
   int output_tokens = 128;
   std::uint64_t seed = 0;  // of the prompts, and of the sampling
   float temperature = 1;
+  std::string tenant;
   std::string json_file;  // empty: none
 };
 

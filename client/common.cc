@@ -49,6 +49,10 @@ void RequestFlags::add_to(CLI::App& app) {
   app.add_option("--logprobs", logprobs, "log probabilities of this many best tokens (in --json)");
   app.add_flag("--ignore-eos", ignore_eos, "end tokens are ordinary tokens");
   app.add_option("--time-limit-ms", time_limit_ms, "end after this time");
+  app.add_option("--tenant", tenant, "whose share of the server this takes");
+  app.add_option("--salt", salt, "share cached prefixes only with requests of this salt");
+  app.add_option("--pin-ms", pin_ms, "hold the prompt's blocks in the server's cache for this long");
+  app.add_flag("--no-cache", no_cache, "neither read nor fill the prefix cache");
 }
 
 template <class Request>
@@ -70,6 +74,12 @@ void RequestFlags::apply(Request& request) const {
   if (n) request.set_n(*n);
   if (logprobs) request.set_logprobs(*logprobs);
   request.set_time_limit_ms(time_limit_ms);
+  request.set_tenant(tenant);
+  if (salt.empty() && pin_ms == 0 && !no_cache) return;
+  v1::CacheOptions& cache = *request.mutable_cache();
+  cache.set_salt(salt);
+  cache.set_pin_ms(pin_ms);
+  cache.set_bypass(no_cache);
 }
 
 template void RequestFlags::apply(v1::GenerateRequest&) const;
@@ -153,14 +163,14 @@ void print_stats(const v1::GenerateResponse& response) {
   std::string ends;
   for (const v1::Output& output : response.outputs()) ends += " " + short_name(output.finish_reason());
   std::fprintf(stderr,
-               "prompt %lld tokens (%lld cached) in %d chunks, output %lld tokens, seed %llu, end:%s\n"
+               "prompt %lld tokens (%lld cached, %lld pinned) in %d chunks, output %lld tokens, seed %llu, end:%s\n"
                "queue %.1f ms, prefill %.1f ms, first token %.1f ms, decode %.1f ms (%.1f tokens/s)\n"
                "peak %d blocks, %d preemptions, %lld tokens recomputed\n",
                static_cast<long long>(usage.prompt_tokens()), static_cast<long long>(usage.cached_tokens()),
-               timings.num_chunks(), static_cast<long long>(usage.output_tokens()),
-               static_cast<unsigned long long>(response.seed()), ends.c_str(), timings.queue_ms(), timings.prefill_ms(),
-               timings.ttft_ms(), timings.decode_ms(), rate, timings.peak_blocks(), timings.num_preemptions(),
-               static_cast<long long>(timings.recomputed_tokens()));
+               static_cast<long long>(usage.pinned_tokens()), timings.num_chunks(),
+               static_cast<long long>(usage.output_tokens()), static_cast<unsigned long long>(response.seed()),
+               ends.c_str(), timings.queue_ms(), timings.prefill_ms(), timings.ttft_ms(), timings.decode_ms(), rate,
+               timings.peak_blocks(), timings.num_preemptions(), static_cast<long long>(timings.recomputed_tokens()));
 }
 
 void join(const v1::GenerateChunk& chunk, v1::GenerateResponse& response) {

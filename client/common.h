@@ -38,6 +38,9 @@ struct RequestFlags {
   std::vector<std::string> stop;
   bool ignore_eos = false;
   std::uint32_t time_limit_ms = 0;
+  std::string tenant, salt;
+  std::uint32_t pin_ms = 0;
+  bool no_cache = false;
 
   void add_to(CLI::App& app);
   template <class Request>  // v1::GenerateRequest or v1::ChatRequest

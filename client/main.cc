@@ -44,6 +44,7 @@ void add_bench(CLI::App& app, BenchOptions& options) {
       ->capture_default_str();
   app.add_option("--seed", options.seed, "the same seed sends the same load")->capture_default_str();
   app.add_option("--temperature", options.temperature, "of the sampling")->capture_default_str();
+  app.add_option("--tenant", options.tenant, "whose share of the server this takes");
   app.add_option("--json", options.json_file, "also write the summary to this file");
 }
 

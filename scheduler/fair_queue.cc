@@ -9,7 +9,7 @@ namespace folio {
 namespace {
 
 constexpr std::size_t kMaxIdleTenants = 1024;
-constexpr int kMaxAgings = 33;  // the gain is then above the range of priorities
+constexpr std::int64_t kOldest = std::int64_t{1} << 62;  // level of the first arrival of all, once it aged to the end
 
 TimePoint next_aging(const Sequence& sequence) {
   return sequence.waiting_since + (sequence.num_agings + 1) * FairQueue::kAgingPeriod;
@@ -129,12 +129,22 @@ Sequence* FairQueue::first() const {
   return first;
 }
 
-void FairQueue::age(TimePoint now) {
+std::int64_t FairQueue::highest_waiting() const {
+  std::int64_t highest = std::numeric_limits<std::int32_t>::min();
+  for_each(
+      [&](const Sequence& sequence) { highest = std::max(highest, std::int64_t{sequence.owner->request.priority}); });
+  return highest;
+}
+
+void FairQueue::age(TimePoint now, std::int64_t highest_running) {
+  if (agings_.empty() || agings_.begin()->first > now) return;
+  const std::int64_t highest = std::max(highest_running, highest_waiting());
   while (!agings_.empty() && agings_.begin()->first <= now) {
     Sequence& sequence = *agings_.begin()->second;
     remove(sequence);
-    ++sequence.num_agings;
-    sequence.level = sequence.owner->request.priority + (std::int64_t{1} << sequence.num_agings) - 1;
+    const std::int64_t aged = sequence.owner->request.priority + (std::int64_t{1} << ++sequence.num_agings) - 1;
+    sequence.level = sequence.num_agings == kMaxAgings ? kOldest - static_cast<std::int64_t>(sequence.owner->arrival)
+                                                       : std::max(sequence.level, std::min(aged, highest));
     insert(sequence);
   }
 }

@@ -7,8 +7,12 @@
 // A tenant that comes back is lifted to the least counter of those that are there, so that nobody saves up; who is
 // behind that is forgotten, and everybody when nobody is there.
 //
-// Aging: for every kAgingPeriod that a sequence waits, its gain over its priority doubles (1, 3, 7 ... levels), so that
-// whatever the priorities are, all wait only for a time. It moves a place in the queue and evicts nobody. One thread.
+// Aging: for every kAgingPeriod that a sequence waits, its gain over its priority doubles (1, 3, 7 ... levels), as far
+// as the highest priority that is there: so after ceil(log2(d + 1)) periods it is level with priorities d above its
+// own, its tenant's counter counts against theirs, and inside the tenant it comes before those who waited fewer
+// periods, whatever their deadlines. Among equal priorities the counters decide as long as they may: only who waited
+// for kMaxAgings periods comes before everybody else, in the order of arrival, so that no stream of new tenants keeps
+// anyone out for ever. Aging moves a place in the queue and evicts nobody. One thread.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -36,6 +40,7 @@ struct Tenant {
 class FairQueue {
  public:
   static constexpr Duration kAgingPeriod = std::chrono::seconds(10);
+  static constexpr int kMaxAgings = 32;
 
   explicit FairQueue(std::map<std::string, double> weights) : weights_(std::move(weights)) {}
 
@@ -47,8 +52,8 @@ class FairQueue {
   // Sets aside, or takes back all that were: first() does not see them in between. erase() finds them all the same.
   void set_aside(Sequence& sequence);
   void take_back();
-  Sequence* first() const;  // null: nobody waits
-  void age(TimePoint now);
+  Sequence* first() const;                                // null: nobody waits
+  void age(TimePoint now, std::int64_t highest_running);  // the highest priority of those that run
   std::size_t size() const { return size_; }
   std::size_t num_aside() const { return aside_.size(); }
   std::size_t num_tenants() const { return tenants_.size(); }
@@ -63,6 +68,7 @@ class FairQueue {
  private:
   void insert(Sequence& sequence);
   void remove(Sequence& sequence);
+  std::int64_t highest_waiting() const;
   double least_counter() const;  // of tenants with requests
   void forget_idle();
 

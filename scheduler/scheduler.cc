@@ -1,9 +1,10 @@
-// Arrivals and ends; schedule() is in scheduler_plan.cc, commit() in scheduler_commit.cc.
+// Arrivals and ends; schedule() is in scheduler_plan.cc and scheduler_admit.cc, commit() in scheduler_commit.cc.
 #include "scheduler/scheduler.h"
 
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <tuple>
 
 #include "base/check.h"
 
@@ -87,15 +88,18 @@ void Scheduler::unpin(RequestId id) {
 
 // The least time: places and blocks may be waited for beyond it, and nobody knows for how long.
 std::optional<Error> Scheduler::cannot_be_in_time(const Request& request) const {
-  const TimePoint deadline = std::min(request.deadline, request.transport_deadline);
+  TimePoint deadline = request.deadline;
+  if (request.transport_deadline != kNoDeadline) {
+    deadline = std::min(deadline, request.transport_deadline - kTransportMargin);
+  }
   if (deadline == kNoDeadline || !step_time_.is_ready()) return std::nullopt;
   std::int64_t num_ahead = 0;
   for (const Sequence* sequence : running_) {
     if (sequence->num_pending() > 1) num_ahead += sequence->num_pending();
   }
   queue_.for_each([&](const Sequence& sequence) {
-    const bool before =
-        std::pair(-sequence.level, sequence.owner->deadline) <= std::pair(-std::int64_t{request.priority}, deadline);
+    const bool before = std::tuple(-sequence.level, -sequence.num_agings, sequence.owner->deadline) <=
+                        std::tuple(-std::int64_t{request.priority}, 0, deadline);
     if (before && sequence.index == 0 && sequence.owner->request.tenant == request.tenant) {
       num_ahead += sequence.num_tokens();
     }

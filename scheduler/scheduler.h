@@ -19,7 +19,9 @@
 //
 // Progress: every schedule() at depth 1 that finds a live request gives a plan with slices, one of them the first in
 // the victim order's, or one that ends something (at depth 2: when no step is in flight). The first is never a victim
-// of running sequences and may take from all of them; who cannot grow waits a step and keeps its blocks.
+// of running sequences and may take from all of them, but for a lower priority that came in by its age and has not
+// given a token yet: if all the rest is not enough, it waits for that token, and the slices are such ones'. Who cannot
+// grow waits a step and keeps its blocks.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -68,6 +70,8 @@ struct SlotUse {
 class Scheduler {
  public:
   static constexpr int kMaxDepth = 2;
+  // What a client must be told before its transport's deadline is sent this much earlier than a step before it.
+  static constexpr Duration kTransportMargin = std::chrono::milliseconds(10);
   static constexpr std::int64_t kMinChunk = 16;     // of the first chunk in a step, whatever the target says
   static constexpr std::int64_t kOutputWeight = 2;  // of an output token in a tenant's counter; a prompt token's is 1
 
@@ -104,7 +108,8 @@ class Scheduler {
   BlockCounts count_blocks() { return blocks_.count(tables()); }  // a walk over all tables and pins
   SlotUse slot_use();                                             // likewise
   const Pins& pins() const { return pins_; }
-  void release_expired_pins() { pins_.release_expired(clock_.now()); }  // schedule() does it too
+  std::span<const Sequence* const> running() const { return running_; }  // in the victim order
+  void release_expired_pins() { pins_.release_expired(clock_.now()); }   // schedule() does it too
   // Until what waits now was started, if nothing else came. Zero while nothing is known yet.
   Duration predicted_queue_time() const;
   const SchedulerLimits& limits() const { return limits_; }
@@ -124,20 +129,25 @@ class Scheduler {
 
   // schedule()
   void mark_expired();
+  Duration until_next_schedule() const;
   void mark(Sequence& sequence, FinishReason reason);
   void grant_outputs();
   bool grow(std::size_t i);
   std::int32_t num_missing(const Sequence& sequence) const;
+  void gather_retired();
+  std::int32_t num_coming();
   void take_next_slot(Sequence& sequence);
   std::size_t find_victim(std::size_t taker) const;
   void preempt(std::size_t i);
   void grant_chunks();
   bool first_wants_chunk() const;
-  std::int64_t chunk_room(const Sequence& sequence, bool is_first_chunk) const;
+  std::int64_t chunk_room(const Sequence& sequence, std::int64_t first) const;
   Sequence* next_for_chunk(std::size_t& next_running, bool& admitting);
   Sequence* try_newcomer(Sequence& newcomer, bool& admitting);
   Sequence* awaited_by(const Sequence& newcomer, const BlockTable& table) const;
   bool admit(Sequence& sequence, BlockTable table);
+  void reserve_table(BlockTable& table, const Sequence& sequence) const;
+  bool has_place(const Sequence& newcomer) const;
   bool take_places(const Sequence& sequence, std::int32_t num_blocks);
   void start_running(Sequence& sequence);
   void reserve_share(Sequence& sequence);
@@ -163,13 +173,16 @@ class Scheduler {
                       FinishReason verdict);
   void announce(RequestState& owner);
   void seal(Sequence& sequence);
+  void pin_prompt(Sequence& sequence);
   void count_computed(const Slice& slice);
   void finish(Sequence& sequence, FinishReason reason, std::int32_t sample);
+  void finish_all(RequestState& owner, FinishReason reason);
   void close_requests();
   void retire(Sequence& sequence);
   void release(Step& step);
 
   std::optional<Error> cannot_be_in_time(const Request& request) const;
+  const Step& newest() const { return steps_[static_cast<std::size_t>((oldest_ + num_in_flight_ - 1) % kMaxDepth)]; }
   Step& newest() { return steps_[static_cast<std::size_t>((oldest_ + num_in_flight_ - 1) % kMaxDepth)]; }
   std::span<const BlockTable* const> tables();
   std::optional<std::string> broken_counts() const;
@@ -192,7 +205,7 @@ class Scheduler {
   std::array<Step, kMaxDepth> steps_;
   int oldest_ = 0;
   int num_in_flight_ = 0;
-  std::int32_t num_retired_blocks_ = 0;  // in the tables of steps in flight, shared ones too
+  std::int32_t num_retired_blocks_ = 0;  // in the tables of steps in flight, also what others hold too
   StepTimeModel step_time_;
   Duration last_step_{};
   TimePoint last_commit_{};
@@ -203,14 +216,14 @@ class Scheduler {
   std::int32_t num_granted_ = 0;
   std::int32_t num_promised_ = 0;  // retired blocks that a sequence waits for already
   StepLoad load_;
-  bool has_outputs_ = false;  // running outputs are in it, whose next tokens have a target
+  std::size_t num_outputs_ = 0;  // of granted_, its first: running outputs, whose next tokens have a target
   // Copies that the tables count on already, until a plan takes them along, and what they are made from.
   std::vector<PlannedCopy> copies_;
   BlockTable sources_;
 
   StepPlan nothing_;  // the plan without slices
   Events events_;
-  std::vector<const BlockTable*> tables_;  // scratch of tables() and of take_places()
+  std::vector<const BlockTable*> tables_;  // scratch
   QueueLoad queue_load_;
   SchedulerCounts counts_;
   std::uint64_t num_arrivals_ = 0;

@@ -35,10 +35,14 @@ const Events& Scheduler::fail(const StepPlan& plan) {
   now_ = clock_.now();
   Step& done = take_oldest(plan);
   finish_marked();
-  for (const Slice& slice : plan.slices) {
-    for (Sequence& sequence : slice.sequence->owner->sequences) finish(sequence, FinishReason::kError, -1);
+  for (const Slice& slice : plan.slices) finish_all(*slice.sequence->owner, FinishReason::kError);
+  for (const PlannedCopy& copy : plan.copies) {  // also into the blocks of one that has no slice in this step
+    const auto writes = [&](const Sequence* sequence) {
+      return std::ranges::find(sequence->blocks.ids(), copy.to) != sequence->blocks.ids().end();
+    };
+    const auto found = std::ranges::find_if(running_, writes);
+    if (found != running_.end()) finish_all(*(*found)->owner, FinishReason::kError);
   }
-  pins_.release_gone();
   close_requests();
   release(done);
   return events_;
@@ -75,6 +79,7 @@ void Scheduler::advance(const Slice& slice) {
   FOLIO_CHECK(sequence.num_computed == slice.first, "slices of a sequence commit in order, without a gap");
   sequence.num_computed = slice.first + slice.count;
   seal(sequence);
+  pin_prompt(sequence);
 }
 
 // A token of a sequence that was preempted in the meantime is as good as any: its K/V are gone, not what it said.
@@ -89,6 +94,7 @@ void Scheduler::advance_sample(const PlannedSample& planned, const Slice& slice,
     if (planned.epoch == sequence.epoch) {
       sequence.num_computed = sequence.num_once_computed;
       seal(sequence);
+      pin_prompt(sequence);
     }
   }
   --sequence.num_samples_in_flight;
@@ -113,14 +119,18 @@ void Scheduler::announce(RequestState& owner) {
       {owner.request.id, static_cast<std::int64_t>(owner.request.prompt.size()), owner.num_cached_tokens});
 }
 
-// Indexes what became full, and pins the prompt when it is computed and was to be pinned.
+// Indexes what became full.
 void Scheduler::seal(Sequence& sequence) {
   if (sequence.num_computed / limits_.block_size == sequence.blocks.num_sealed()) return;
   blocks_.seal(sequence.blocks, sequence.tokens, sequence.num_computed);
+}
+
+// Once all full blocks of the prompt are there, whoever computed them, if they are to be pinned.
+void Scheduler::pin_prompt(Sequence& sequence) {
   RequestState& owner = *sequence.owner;
   const std::int64_t pin_ms = owner.request.cache.pin_ms;
-  const auto num_blocks = static_cast<std::int32_t>(sequence.num_prompt_tokens() / limits_.block_size);
   if (pin_ms == 0 || owner.pin_tried || owner.request.cache.bypass || !limits_.prefix_cache) return;
+  const auto num_blocks = static_cast<std::int32_t>(sequence.num_prompt_tokens() / limits_.block_size);
   if (num_blocks == 0 || sequence.blocks.num_sealed() < num_blocks) return;
   owner.pin_tried = true;
   const bool for_ever = pin_ms == CacheParams::kPinForever;
@@ -149,7 +159,10 @@ void Scheduler::finish(Sequence& sequence, FinishReason reason, std::int32_t sam
   if (sequence.state == SequenceState::kEnded) return;
   if (sequence.state == SequenceState::kRunning) {
     // Nobody is to build on what a failed sequence computed, or on what it was computed from.
-    if (reason == FinishReason::kError) blocks_.forget(sequence.blocks);
+    if (reason == FinishReason::kError) {
+      blocks_.forget(sequence.blocks);
+      pins_.release_gone();
+    }
     std::erase(running_, &sequence);
     retire(sequence);
   } else {
@@ -159,6 +172,10 @@ void Scheduler::finish(Sequence& sequence, FinishReason reason, std::int32_t sam
   RequestState& owner = *sequence.owner;
   events_.sequences.push_back({owner.request.id, sequence.index, sample, reason});
   if (--owner.num_live == 0) over_.push_back(owner.request.id);
+}
+
+void Scheduler::finish_all(RequestState& owner, FinishReason reason) {
+  for (Sequence& sequence : owner.sequences) finish(sequence, reason, -1);
 }
 
 // The sequence holds no blocks and no place any more.

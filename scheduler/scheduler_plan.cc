@@ -1,18 +1,11 @@
 // schedule(): who gets which positions in the next step, and the blocks for them.
 #include <algorithm>
+#include <limits>
 
 #include "base/check.h"
 #include "scheduler/scheduler.h"
 
 namespace folio {
-namespace {
-
-// What a client must be told before its transport's deadline is sent this much earlier than a step before it.
-constexpr Duration kTransportMargin = std::chrono::milliseconds(10);
-// A tenant is charged for so many outputs when a sequence is admitted.
-constexpr std::int64_t kReservedOutputs = 256;
-
-}  // namespace
 
 const StepPlan& Scheduler::schedule() {
   FOLIO_CHECK(num_in_flight_ < kMaxDepth, "a step is committed before one more is planned");
@@ -20,16 +13,18 @@ const StepPlan& Scheduler::schedule() {
   ++num_schedules_;
   granted_.clear();
   num_granted_ = 0;
+  num_outputs_ = 0;
   num_promised_ = 0;
   load_ = {};
-  has_outputs_ = false;
   pins_.release_expired(now_);
-  queue_.age(now_);
+  queue_.age(now_,
+             running_.empty() ? std::numeric_limits<std::int32_t>::min() : running_.front()->owner->request.priority);
   mark_expired();
   if (!marked_.empty()) return nothing_;
   grant_outputs();
   if (!marked_.empty()) return nothing_;  // the first is alone and cannot grow
   grant_chunks();
+  if (num_granted_ > 0) mark_expired();  // who would be told too late if this step came first
   return marked_.empty() ? emit_plan() : nothing_;
 }
 
@@ -40,7 +35,15 @@ void Scheduler::mark_expired() {
     }
   };
   expire(deadlines_, now_);
-  expire(transport_deadlines_, now_ + kTransportMargin + (running_.empty() ? Duration::zero() : last_step_));
+  expire(transport_deadlines_, now_ + kTransportMargin + until_next_schedule());
+}
+
+// The step in flight, or that of the plan so far, is over before anybody else can be told anything.
+Duration Scheduler::until_next_schedule() const {
+  if (num_in_flight_ == 0 && num_granted_ == 0) return Duration::zero();
+  if (!step_time_.is_ready()) return last_step_;
+  const Duration planned = num_granted_ > 0 ? step_time_.predict(load_) : Duration::zero();
+  return num_in_flight_ > 0 ? std::max(planned, step_time_.predict(newest().load)) : planned;
 }
 
 void Scheduler::grant(Sequence& sequence, std::int64_t count) {
@@ -69,7 +72,7 @@ void Scheduler::grant_outputs() {
   for (std::size_t i = 0; i < running_.size(); ++i) {  // running_ may get shorter from behind
     if (running_[i]->num_pending() == 1 && grow(i)) grant(*running_[i], 1);
   }
-  has_outputs_ = num_granted_ > 0;
+  num_outputs_ = granted_.size();
 }
 
 // Room for one more token of the i-th running sequence, taken from those behind it if need be. False: not in this step.
@@ -81,7 +84,7 @@ bool Scheduler::grow(std::size_t i) {
       if (missing > 0) take_next_slot(sequence);
       return true;
     }
-    if (blocks_.num_available() + num_retired_blocks_ - num_promised_ >= missing) {  // they come with a step in flight
+    if (blocks_.num_available() + num_coming() - num_promised_ >= missing) {  // they come with a step in flight
       num_promised_ += missing;
       return false;
     }
@@ -113,6 +116,21 @@ void Scheduler::take_next_slot(Sequence& sequence) {
     copies_.push_back({from, sequence.blocks.ids()[static_cast<std::size_t>(position / limits_.block_size)]});
   }
   note_peak(*sequence.owner);
+}
+
+// Into tables_: what is left with the steps in flight.
+void Scheduler::gather_retired() {
+  tables_.clear();
+  if (num_retired_blocks_ == 0) return;
+  for (const Step& step : steps_) {
+    for (const BlockTable& table : step.tables) tables_.push_back(&table);
+  }
+}
+
+// Blocks that are available once the steps in flight were committed, and are not yet.
+std::int32_t Scheduler::num_coming() {
+  gather_retired();
+  return tables_.empty() ? 0 : blocks_.num_released_by(tables_);
 }
 
 // The last in the victim order that may be taken from; the taker itself when there is none behind it.
@@ -153,21 +171,20 @@ void Scheduler::grant_chunks() {
   std::sort(chunks_.begin(), chunks_.end(), policy::StartOrder());
   const std::int64_t cap = limits_.max_prefill_chunk > 0 ? limits_.max_prefill_chunk : limits_.max_batch_tokens;
   const bool crowded = chunks_.size() + queue_.size() > 1;
-  const std::size_t first_chunk = granted_.size();
   std::int64_t share = 0;
   std::size_t next_running = 0;
   bool admitting = true;
   while (Sequence* sequence = next_for_chunk(next_running, admitting)) {
-    const std::int64_t room = chunk_room(*sequence, granted_.size() == first_chunk);
+    const std::int64_t room = chunk_room(*sequence, sequence->num_scheduled);
     if (room <= 0) break;
     if (share == 0) share = std::min(cap, crowded ? std::max<std::int64_t>(1, room / 2) : room);
     grant(*sequence, std::min({sequence->num_pending(), share, room}));
   }
   queue_.take_back();
-  for (std::size_t i = first_chunk; i < granted_.size(); ++i) {
+  for (std::size_t i = num_outputs_; i < granted_.size(); ++i) {
     Sequence& sequence = *granted_[i];
     const std::int64_t wanted = std::min(sequence.num_pending(), cap) - sequence.num_granted;
-    const std::int64_t more = std::min(wanted, chunk_room(sequence, false));
+    const std::int64_t more = std::min(wanted, chunk_room(sequence, sequence.num_scheduled + sequence.num_granted));
     if (sequence.num_granted > 0 && more > 0) grant(sequence, more);
   }
   if (first_wants_chunk() && num_left() > 0) grant(*running_.front(), 1);
@@ -177,13 +194,12 @@ bool Scheduler::first_wants_chunk() const {
   return !running_.empty() && running_.front()->num_granted == 0 && running_.front()->num_pending() > 1;
 }
 
-// Tokens that are left for a chunk of this sequence: of the budget, but for one that the first is to have, and of the
-// target's time.
-std::int64_t Scheduler::chunk_room(const Sequence& sequence, bool is_first_chunk) const {
+// Tokens that are left for a chunk of this sequence from position `first` on: of the budget, but for one that the first
+// in the victim order is to have, and of the target's time, but for the first chunk's least.
+std::int64_t Scheduler::chunk_room(const Sequence& sequence, std::int64_t first) const {
   const bool keep_one = first_wants_chunk() && running_.front() != &sequence;
-  const std::int64_t left = num_left() - (keep_one ? 1 : 0);
-  return fitting(load_, has_outputs_, sequence.num_scheduled + sequence.num_granted, std::max<std::int64_t>(left, 0),
-                 is_first_chunk);
+  const std::int64_t left = std::max(num_left() - (keep_one ? 1 : 0), 0);
+  return fitting(load_, num_outputs_ > 0, first, left, granted_.size() == num_outputs_);
 }
 
 Sequence* Scheduler::next_for_chunk(std::size_t& next_running, bool& admitting) {
@@ -201,136 +217,6 @@ Sequence* Scheduler::next_for_chunk(std::size_t& next_running, bool& admitting) 
     }
     if (Sequence* sequence = try_newcomer(*newcomer, admitting)) return sequence;
   }
-}
-
-// The newcomer, admitted; or whom it waits for, since that one computes what both want; or nobody.
-Sequence* Scheduler::try_newcomer(Sequence& newcomer, bool& admitting) {
-  // Preempted a moment ago, or its newest token is still on its way.
-  admitting = newcomer.preempted_at != num_schedules_ && newcomer.num_samples_in_flight == 0;
-  if (!admitting) return nullptr;
-  BlockTable table = blocks_.make_table(newcomer.owner->domain);
-  // The last known token is computed in any case, for what comes after it.
-  blocks_.adopt(table, newcomer.known_tokens().first(static_cast<std::size_t>(newcomer.num_tokens() - 1)));
-  if (Sequence* other = awaited_by(newcomer, table)) {
-    queue_.set_aside(newcomer);
-    admitting = queue_.num_aside() + running_.size() < max_running();
-    return other->num_granted == 0 && other->num_pending() > 1 ? other : nullptr;
-  }
-  admitting = admit(newcomer, std::move(table));
-  return admitting ? &newcomer : nullptr;
-}
-
-// A running sequence that computes what the newcomer would compute next: the prompt of its own request, or a whole
-// block of the same tokens after the same content.
-Sequence* Scheduler::awaited_by(const Sequence& newcomer, const BlockTable& table) const {
-  const std::int64_t begin = std::int64_t{table.num_sealed()} * limits_.block_size;
-  const std::int64_t end = begin + limits_.block_size;
-  for (Sequence* other : running_) {
-    const bool is_sibling = other->owner == newcomer.owner;
-    if (is_sibling && newcomer.admission == 0 && other->num_scheduled < other->num_prompt_tokens()) return other;
-    if (other->owner->domain.id != newcomer.owner->domain.id || other->blocks.tip().id != table.tip().id) continue;
-    if (end > other->num_tokens() || end > newcomer.num_tokens()) continue;
-    const auto block = [&](const Sequence& sequence) {
-      return sequence.known_tokens().subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
-    };
-    if (std::ranges::equal(block(*other), block(newcomer))) return other;
-  }
-  return nullptr;
-}
-
-// A place among the running and blocks for all tokens so far, or neither. `table` has adopted what is cached.
-bool Scheduler::admit(Sequence& sequence, BlockTable table) {
-  const std::int64_t num_tokens = sequence.num_tokens();
-  if (blocks_.blocks_for(num_tokens) > blocks_.num_blocks()) {  // it grew to the whole pool before it was preempted
-    mark(sequence, FinishReason::kLength);
-    return false;
-  }
-  const std::int64_t num_adopted = std::int64_t{table.size()} * limits_.block_size;
-  const std::int32_t missing = blocks_.blocks_for(num_tokens) - table.size();
-  PartialHit partial = blocks_.partial_hit(
-      table, sequence.known_tokens().subspan(static_cast<std::size_t>(num_adopted),
-                                             static_cast<std::size_t>(num_tokens - 1 - num_adopted)));
-  const auto for_source = [&] { return partial.num_tokens > 0 && blocks_.ref_count(partial.block) == 0 ? 1 : 0; };
-  while (!take_places(sequence, missing + for_source())) {
-    if (for_source() > 0) {
-      partial = {};
-    } else if (running_.empty() && num_in_flight_ == 0 && pins_.release_oldest()) {
-      ++counts_.num_pins_released;
-    } else {
-      return false;
-    }
-  }
-  if (blocks_.num_available() < missing + for_source()) return false;  // what it took comes with a step in flight
-
-  start_running(sequence);
-  if (partial.num_tokens > 0) blocks_.hold(partial.block, sources_);
-  FOLIO_CHECK(blocks_.make_room(table, num_tokens), "what was made sure of is there");
-  if (partial.num_tokens > 0) {
-    copies_.push_back({partial.block, table.ids()[static_cast<std::size_t>(num_adopted / limits_.block_size)]});
-  }
-  sequence.blocks = std::move(table);
-  sequence.num_computed = sequence.num_scheduled = num_adopted + partial.num_tokens;
-  RequestState& owner = *sequence.owner;
-  if (!owner.started) {
-    owner.started = true;
-    owner.first_scheduled = now_;
-    owner.num_cached_tokens = sequence.num_computed;
-    counts_.cached_tokens += sequence.num_computed;
-    --queue_load_.requests;
-    queue_load_.prompt_tokens -= sequence.num_prompt_tokens();
-  }
-  reserve_share(sequence);
-  note_peak(owner);
-  return true;
-}
-
-// Makes sure of a place, of a token and of num_blocks blocks (available now or with the steps in flight) by preempting
-// running sequences of a strictly lower priority, the last first; nobody is preempted when that would not be enough.
-bool Scheduler::take_places(const Sequence& sequence, std::int32_t num_blocks) {
-  const std::int32_t available = blocks_.num_available() + num_retired_blocks_ - num_promised_;
-  std::int32_t released = 0;
-  std::int64_t num_tokens = num_left();
-  std::size_t num_victims = 0;
-  tables_.clear();
-  while (available + released < num_blocks || running_.size() - num_victims >= max_running() || num_tokens < 1) {
-    if (num_victims == running_.size()) return false;
-    const Sequence& victim = *running_[running_.size() - 1 - num_victims];
-    if (!policy::may_replace(sequence, victim)) return false;
-    tables_.push_back(&victim.blocks);
-    released = blocks_.num_released_by(tables_);
-    num_tokens += victim.num_granted;
-    ++num_victims;
-  }
-  for (; num_victims > 0; --num_victims) preempt(running_.size() - 1);
-  return true;
-}
-
-void Scheduler::start_running(Sequence& sequence) {
-  queue_.erase(sequence);
-  RequestState& owner = *sequence.owner;
-  const bool is_new = sequence.admission == 0;
-  if (is_new) {
-    sequence.admission = ++num_admissions_;
-    const std::int64_t most = sequence.num_prompt_tokens() + owner.request.max_tokens;
-    sequence.tokens.reserve(static_cast<std::size_t>(most));
-    sequence.tokens = owner.request.prompt;
-  }
-  sequence.owes_token = !is_new || sequence.level > owner.request.priority;
-  sequence.state = SequenceState::kRunning;
-  sequence.num_granted = 0;
-  if (owner.num_running++ == 0) ++counts_.running_requests;
-  const auto place = std::upper_bound(running_.begin(), running_.end(), &sequence,
-                                      [](const Sequence* a, const Sequence* b) { return policy::safer_than(*a, *b); });
-  running_.insert(place, &sequence);
-}
-
-// Charges the tenant for what the sequence will take first.
-void Scheduler::reserve_share(Sequence& sequence) {
-  const std::int64_t done = std::max(sequence.num_scheduled, sequence.num_once_computed);
-  const std::int64_t prompt = std::max<std::int64_t>(0, sequence.num_prompt_tokens() - done);
-  const std::int64_t outputs =
-      std::min(sequence.owner->request.max_tokens - sequence.num_output_tokens(), kReservedOutputs);
-  reserve(sequence, static_cast<double>(prompt + kOutputWeight * outputs));
 }
 
 // ---- the plan
@@ -386,6 +272,7 @@ void Scheduler::fork_siblings(Sequence& sequence, std::int32_t slice) {
     if (sibling.state != SequenceState::kWaiting || sibling.admission != 0) continue;
     start_running(sibling);
     sibling.blocks = blocks_.fork(sequence.blocks, sequence.num_prompt_tokens());
+    reserve_table(sibling.blocks, sibling);
     sibling.num_computed = sequence.num_computed;
     sibling.num_scheduled = sequence.num_prompt_tokens();
     reserve_share(sibling);

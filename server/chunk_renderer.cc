@@ -130,6 +130,7 @@ void ChunkRenderer::render_end(v1::GenerateChunk& chunk) {
   usage.set_prompt_tokens(end_->usage.prompt_tokens);
   usage.set_cached_tokens(end_->usage.cached_tokens);
   usage.set_output_tokens(end_->usage.output_tokens);
+  usage.set_pinned_tokens(end_->usage.pinned_tokens);
   v1::Timings& timings = *chunk.mutable_timings();
   timings.set_queue_ms(end_->timings.queue_ms);
   timings.set_prefill_ms(end_->timings.prefill_ms);

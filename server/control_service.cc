@@ -29,9 +29,13 @@ v1::Load to_proto(const LoadSnapshot& load, std::size_t num_front_waiting) {
   out.set_blocks_free(load.blocks_free);
   out.set_blocks_held(load.blocks_held);
   out.set_blocks_cached(load.blocks_cached);
+  out.set_blocks_pinned(load.blocks_pinned);
   out.set_blocks_unaccounted(load.blocks_unaccounted);
+  out.set_num_pins(load.num_pins);
+  out.set_num_pins_released(load.num_pins_released);
   out.set_num_steps(load.num_steps);
   out.set_prompt_tokens(load.prompt_tokens);
+  out.set_cached_tokens(load.cached_tokens);
   out.set_output_tokens(load.output_tokens);
   out.set_num_preemptions(load.num_preemptions);
   out.set_prompt_tokens_per_second(load.prompt_tokens_per_second);
@@ -181,6 +185,28 @@ grpc::ServerUnaryReactor* ControlService::Abort(CallbackServerContext* context, 
                                    if (abort.id() == 0) return Error{ErrorCode::kInvalidArgument, "id: not set"};
                                    now->engine->cancel(abort.id());
                                    return v1::AbortResponse();
+                                 });
+}
+
+grpc::ServerUnaryReactor* ControlService::FlushPrefixCache(CallbackServerContext* context, const ByteBuffer* request,
+                                                           ByteBuffer* response) {
+  return reply<v1::FlushPrefixCacheRequest>(*context, *request, *response,
+                                            [this](const auto&) -> Result<v1::FlushPrefixCacheResponse> {
+                                              const auto now = served();
+                                              if (!now) return kLoading;
+                                              now->engine->flush_prefix_cache();
+                                              return v1::FlushPrefixCacheResponse();
+                                            });
+}
+
+grpc::ServerUnaryReactor* ControlService::Unpin(CallbackServerContext* context, const ByteBuffer* request,
+                                                ByteBuffer* response) {
+  return reply<v1::UnpinRequest>(*context, *request, *response,
+                                 [this](const v1::UnpinRequest& unpin) -> Result<v1::UnpinResponse> {
+                                   const auto now = served();
+                                   if (!now) return kLoading;
+                                   now->engine->unpin(unpin.id());
+                                   return v1::UnpinResponse();
                                  });
 }
 

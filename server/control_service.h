@@ -14,9 +14,10 @@
 namespace folio {
 
 namespace internal {
-using RawControlService = v1::Control::WithRawCallbackMethod_GetServerInfo<
-    v1::Control::WithRawCallbackMethod_GetLoad<v1::Control::WithRawCallbackMethod_WatchLoad<
-        v1::Control::WithRawCallbackMethod_Abort<v1::Control::WithRawCallbackMethod_Drain<v1::Control::Service>>>>>;
+using RawControlService = v1::Control::WithRawCallbackMethod_GetServerInfo<v1::Control::WithRawCallbackMethod_GetLoad<
+    v1::Control::WithRawCallbackMethod_WatchLoad<v1::Control::WithRawCallbackMethod_Abort<
+        v1::Control::WithRawCallbackMethod_FlushPrefixCache<v1::Control::WithRawCallbackMethod_Unpin<
+            v1::Control::WithRawCallbackMethod_Drain<v1::Control::Service>>>>>>>;
 }  // namespace internal
 
 class LoadWatch;  // one WatchLoad stream
@@ -38,6 +39,10 @@ class ControlService final : public internal::RawControlService {
   grpc::ServerWriteReactor<grpc::ByteBuffer>* WatchLoad(grpc::CallbackServerContext* context,
                                                         const grpc::ByteBuffer* request) override;
   grpc::ServerUnaryReactor* Abort(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                  grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* FlushPrefixCache(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                             grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* Unpin(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                   grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                   grpc::ByteBuffer* response) override;

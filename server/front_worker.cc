@@ -6,6 +6,9 @@
 namespace folio {
 namespace {
 
+// An inbox is worked off much faster than a queue; what fills it is a burst.
+constexpr std::int32_t kRetryAfterMs = 1000;
+
 const Error& abandoned_error() {
   static const Error error{ErrorCode::kCancelled, "cancelled by the caller"};
   return error;
@@ -52,7 +55,8 @@ void FrontWorker::submit(const std::shared_ptr<FrontJob>& job, std::size_t bytes
     } else if (!fits(bytes)) {
       refused = Error{ErrorCode::kResourceExhausted,
                       "too many requests wait to be tokenised: " + std::to_string(inbox_.size()) + " requests of " +
-                          std::to_string(bytes_) + " bytes"};
+                          std::to_string(bytes_) + " bytes",
+                      kRetryAfterMs};
     } else {
       inbox_.push_back({job, bytes});
       bytes_ += bytes;

@@ -32,7 +32,7 @@ class FrontWorker {
   FrontWorker& operator=(const FrontWorker&) = delete;
 
   // Any thread. A full inbox first loses the jobs that were abandoned; if that makes no room, `job` is dropped with
-  // kResourceExhausted before this returns.
+  // kResourceExhausted and a retry hint before this returns.
   void submit(const std::shared_ptr<FrontJob>& job, std::size_t bytes);
   std::size_t num_waiting() const;  // any thread; the job in progress counts
 

@@ -13,8 +13,6 @@ namespace {
 
 // Seeds that we choose stay exact in a JSON number.
 constexpr std::uint64_t kSeedMask = (1ULL << 53U) - 1;
-// The time that a chunk needs from here to the client's hands, beside the step that makes it.
-constexpr Duration kSendMargin = std::chrono::milliseconds(10);
 
 Error invalid(std::string message) {
   return {ErrorCode::kInvalidArgument, std::move(message)};
@@ -227,12 +225,14 @@ Result<RequestId> GenerationCall::submit(const Request& request) {
   if (!options) return options.error();
   const Error too_late{ErrorCode::kDeadlineExceeded, "the deadline passed before the first token"};
   GenerationRequest out;
-  out.deadline = deadline(options->time_limit_ms);
-  if (generation_.clock_.now() >= out.deadline) return too_late;
+  if (options->time_limit_ms > 0) out.deadline = arrival_ + std::chrono::milliseconds(options->time_limit_ms);
+  out.transport_deadline = transport_deadline_;
+  const TimePoint last_moment = std::min(out.deadline, out.transport_deadline);
+  if (generation_.clock_.now() >= last_moment) return too_late;
   auto ids = generation_.prompt_ids(request);
   if (!ids) return ids.error();
   if (cancelled_.load()) return Error{ErrorCode::kCancelled, "cancelled by the caller"};
-  if (generation_.clock_.now() >= out.deadline) return too_late;
+  if (generation_.clock_.now() >= last_moment) return too_late;
 
   out.prompt = std::move(*ids);
   out.sampling = std::move(options->sampling);
@@ -240,6 +240,8 @@ Result<RequestId> GenerationCall::submit(const Request& request) {
   out.stopping = std::move(options->stopping);
   out.n = options->n;
   out.priority = options->priority;
+  out.tenant = std::move(options->tenant);
+  out.cache = std::move(options->cache);
   out.skip_special = options->skip_special;
   answer_ = ChunkRenderer::Answer{.id = 0,
                                   .seed = out.sampling.seed,
@@ -250,17 +252,6 @@ Result<RequestId> GenerationCall::submit(const Request& request) {
     if (const auto call = weak.lock()) call->wake();
   });
   return generation_.engine_.submit(std::move(out), stream_);
-}
-
-// The transport's deadline counts a little earlier: after it nothing reaches the client.
-TimePoint GenerationCall::deadline(std::uint32_t time_limit_ms) const {
-  TimePoint deadline = kNoDeadline;
-  if (transport_deadline_ != kNoDeadline) {
-    const std::chrono::duration<double, std::milli> step(generation_.engine_.load().mean_step_ms);
-    deadline = transport_deadline_ - kSendMargin - std::chrono::duration_cast<Duration>(step);
-  }
-  if (time_limit_ms > 0) deadline = std::min(deadline, arrival_ + std::chrono::milliseconds(time_limit_ms));
-  return deadline;
 }
 
 GenerationCall::Next GenerationCall::next(v1::GenerateChunk& chunk) {

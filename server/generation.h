@@ -13,6 +13,7 @@
 #include <random>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -51,10 +52,16 @@ class Generation {
   // Any thread, at once: work for the front worker that is no generation.
   void run(const std::shared_ptr<FrontJob>& job, std::size_t bytes) { worker_.submit(job, bytes); }
 
-  // Front worker only.
+  // Front worker, or before it has work.
   Result<v1::TokenizeResponse> tokenize(const v1::TokenizeRequest& request) const;
   Result<v1::DetokenizeResponse> detokenize(const v1::DetokenizeRequest& request) const;
   Result<v1::ApplyChatTemplateResponse> apply_chat_template(const v1::ApplyChatTemplateRequest& request) const;
+
+  // The prompt's ids, at least one. A text is refused before it is tokenised when it has more bytes than the context
+  // has room for in tokens of the longest piece: the one worker's time belongs to all. (By size alone: such a text
+  // could still fit if most of its bytes have no token, or if it is spelled in U+2581 where pieces have spaces.)
+  Result<std::vector<TokenId>> prompt_ids(const v1::GenerateRequest& request) const;
+  Result<std::vector<TokenId>> prompt_ids(const v1::ChatRequest& request) const;
 
   // Any thread, at once.
   v1::ListModelsResponse list_models() const;
@@ -66,11 +73,6 @@ class Generation {
  private:
   friend class GenerationCall;
 
-  // The prompt's ids, at least one. A text is refused before it is tokenised when it has more bytes than the context
-  // has room for in tokens of the longest piece: the one worker's time belongs to all. (By size alone: such a text
-  // could still fit if most of its bytes have no token, or if it is spelled in U+2581 where pieces have spaces.)
-  Result<std::vector<TokenId>> prompt_ids(const v1::GenerateRequest& request) const;
-  Result<std::vector<TokenId>> prompt_ids(const v1::ChatRequest& request) const;
   std::uint64_t random_seed();  // front worker only
 
   Engine& engine_;
@@ -120,7 +122,6 @@ class GenerationCall : public FrontJob, public Receiver, public std::enable_shar
   void refuse(Error error);
   template <class Request>
   Result<RequestId> submit(const Request& request);
-  TimePoint deadline(std::uint32_t time_limit_ms) const;
 
   Generation& generation_;
   const TimePoint arrival_;

@@ -6,8 +6,6 @@ namespace folio {
 namespace {
 
 constexpr std::size_t kMaxStatusBytes = 1024;
-// How long a client should wait before it tries a full queue again.
-constexpr const char* kRetryPushbackMs = "1000";
 
 grpc::StatusCode to_code(ErrorCode code) {
   switch (code) {
@@ -38,8 +36,8 @@ grpc::Status to_status(const Error& error) {
 }
 
 grpc::Status to_status(const Error& error, grpc::ServerContextBase& context) {
-  if (error.code == ErrorCode::kResourceExhausted) {
-    context.AddTrailingMetadata("grpc-retry-pushback-ms", kRetryPushbackMs);
+  if (error.retry_after_ms > 0) {
+    context.AddTrailingMetadata("grpc-retry-pushback-ms", std::to_string(error.retry_after_ms));
   }
   return to_status(error);
 }

@@ -12,7 +12,7 @@ namespace folio {
 
 // Texts are valid UTF-8 and at most 1024 bytes: they travel in a header.
 grpc::Status to_status(const Error& error);
-// The same for a call: RESOURCE_EXHAUSTED also gets the trailing grpc-retry-pushback-ms. Before Finish.
+// The same for a call: one that may be tried again also gets the trailing grpc-retry-pushback-ms. Before Finish.
 grpc::Status to_status(const Error& error, grpc::ServerContextBase& context);
 
 // Services take raw bytes, so that bytes that do not parse are INVALID_ARGUMENT naming the message (the library's own

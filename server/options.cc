@@ -5,7 +5,9 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <iostream>
 #include <limits>
+#include <sstream>
 #include <stdexcept>
 
 #include "base/thread_pool.h"
@@ -28,6 +30,16 @@ std::string default_model(const std::string& executable) {
 std::string model_name_of(const std::string& path) {
   const fs::path file(path);
   return file.extension() == ".gguf" ? file.stem().string() : file.filename().string();
+}
+
+// A check of CLI11: empty, or what is wrong.
+std::string size_error(const std::string& text) {
+  try {
+    parse_bytes(text);
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+  return "";
 }
 
 void add_flags(CLI::App& app, ServerOptions& o, std::string& kv_memory) {
@@ -55,6 +67,8 @@ void add_flags(CLI::App& app, ServerOptions& o, std::string& kv_memory) {
   app.add_option("--kv-memory", kv_memory,
                  "memory for KV blocks, as 2GiB (default: 40 % of the memory that this process may use, at most "
                  "max-num-seqs times max-context)")
+      ->type_name("SIZE")
+      ->check(size_error)
       ->excludes(blocks);
   app.add_option("--kv-dtype", o.kv_dtype, "type of the KV cache; f32 is for tests")
       ->check(CLI::IsMember({"f16", "f32"}))
@@ -66,6 +80,16 @@ void add_flags(CLI::App& app, ServerOptions& o, std::string& kv_memory) {
       ->capture_default_str();
   app.add_option("--max-batch-tokens", o.max_batch_tokens, "tokens of a step")
       ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--target-itl-ms", o.target_itl_ms,
+                 "running answers get a token at least this often, if prompts in chunks can make it so; 0: no target")
+      ->check(CLI::Range(0.0, 86'400'000.0))
+      ->capture_default_str();
+  app.add_option("--prefix-cache", o.prefix_cache, "whether prompts reuse what others computed for the same beginning")
+      ->check(CLI::IsMember({"on", "off"}))
+      ->capture_default_str();
+  app.add_option("--pin-quota", o.pin_quota_percent, "percent of the KV blocks that pins may hold")
+      ->check(CLI::Range(0, 100))
       ->capture_default_str();
   app.add_option("--max-queue", o.max_queue, "requests that may wait")
       ->check(CLI::Range(1, 1 << 20))
@@ -83,23 +107,92 @@ void add_flags(CLI::App& app, ServerOptions& o, std::string& kv_memory) {
       ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();
   app.add_flag("--check-invariants", o.check_invariants, "check every block after every step (slow)");
+  app.add_option("--config", o.config, "TOML file: these flags' names as keys, tenants, and prefixes to pin")
+      ->type_name("FILE");
 }
 
-// What no single flag's range can say. Throws CLI::ValidationError naming the flags.
-void check_together(const ServerOptions& o) {
+struct Contradiction {
+  std::string flag;
+  std::string message;
+};
+
+// What no single flag's range can say.
+std::optional<Contradiction> check_together(const ServerOptions& o) {
   if (o.max_num_seqs > o.max_batch_tokens) {
-    throw CLI::ValidationError("--max-num-seqs", std::to_string(o.max_num_seqs) + " is above --max-batch-tokens " +
-                                                     std::to_string(o.max_batch_tokens) +
-                                                     ": a step could not decode all sequences");
+    return Contradiction{"max-num-seqs", std::to_string(o.max_num_seqs) + " is above --max-batch-tokens " +
+                                             std::to_string(o.max_batch_tokens) +
+                                             ": a step could not decode all sequences"};
   }
-  if (!std::isfinite(o.drain_timeout_s)) throw CLI::ValidationError("--drain-timeout", "is not a number of seconds");
-  if (!is_valid_utf8(o.model_name)) throw CLI::ValidationError("--model-name", "is not UTF-8");
+  if (!std::isfinite(o.drain_timeout_s)) return Contradiction{"drain-timeout", "is not a number of seconds"};
+  if (!std::isfinite(o.target_itl_ms)) return Contradiction{"target-itl-ms", "is not a number of milliseconds"};
+  if (!is_valid_utf8(o.model_name)) return Contradiction{"model-name", "is not UTF-8"};
   if (o.control_listen != "off" && o.control_listen.find(':') == std::string::npos) {
-    throw CLI::ValidationError("--control-listen", o.control_listen + " is not host:port or off");
+    return Contradiction{"control-listen", o.control_listen + " is not host:port or off"};
   }
   if (o.grpc_port != 0 && o.control_listen == o.host + ":" + std::to_string(o.grpc_port)) {
-    throw CLI::ValidationError("--control-listen", o.control_listen + " is the user listener's address");
+    return Contradiction{"control-listen", o.control_listen + " is the user listener's address"};
   }
+  if (!o.pins.empty() && o.prefix_cache == "off") {
+    return Contradiction{"prefix-cache", "off leaves nothing to hold for " + o.pins.front().where};
+  }
+  if (!o.pins.empty() && o.pin_quota_percent == 0) {
+    return Contradiction{"pin-quota", "0 leaves no room for " + o.pins.front().where};
+  }
+  return std::nullopt;
+}
+
+// The flags, bound to `options`: what is given is written there, the rest is left as it is.
+class Flags {
+ public:
+  explicit Flags(ServerOptions& options) : options_(options) {
+    app_.set_version_flag("--version", std::string("folio-server ") + kVersion);
+    add_flags(app_, options, kv_memory_);
+  }
+  Flags(const Flags&) = delete;
+  Flags& operator=(const Flags&) = delete;
+
+  void parse(int argc, const char* const* argv) {  // throws CLI::ParseError
+    app_.parse(argc, argv);
+    settle();
+  }
+  void apply(const ConfigFile& file) {  // throws ConfigError
+    apply_settings(file, app_);
+    settle();
+  }
+  bool given(const std::string& flag) const { return app_.count("--" + flag) > 0; }
+  CLI::App& app() { return app_; }
+
+ private:
+  // --kv-blocks and --kv-memory exclude each other: the one given now replaces the other from a file.
+  void settle() {
+    if (given("kv-blocks")) options_.kv_memory_bytes = 0;
+    if (!given("kv-memory")) return;
+    options_.kv_memory_bytes = parse_bytes(kv_memory_);
+    options_.kv_blocks = 0;
+  }
+
+  ServerOptions& options_;
+  std::string kv_memory_;
+  CLI::App app_{"folio-server: serves a GGUF language model over gRPC, from paged attention blocks", "folio-server"};
+};
+
+// The file's settings over the defaults, the command line over both.
+ServerOptions with_file(const ServerOptions& defaults, const ConfigFile& file, int argc, const char* const* argv) {
+  ServerOptions options = defaults;
+  Flags(options).apply(file);
+  Flags(options).parse(argc, argv);
+  options.tenant_weights = file.tenant_weights;
+  options.pins = file.pins;
+  return options;
+}
+
+[[noreturn]] void refuse(const Contradiction& what, const Flags& flags, const std::optional<ConfigFile>& file) {
+  if (file && !flags.given(what.flag)) {
+    for (const ConfigSetting& setting : file->settings) {
+      if (setting.key == what.flag) throw ConfigError(file->path, setting.line, what.flag + ": " + what.message);
+    }
+  }
+  throw CLI::ValidationError("--" + what.flag, what.message);
 }
 
 }  // namespace
@@ -122,22 +215,21 @@ std::uint64_t parse_bytes(const std::string& text) {
 ParsedOptions parse_options(int argc, const char* const* argv, const std::string& executable) {
   ServerOptions options;
   options.model = default_model(executable);
-  std::string kv_memory;
-  CLI::App app("folio-server: serves a GGUF language model over gRPC, from paged attention blocks", "folio-server");
-  app.set_version_flag("--version", std::string("folio-server ") + kVersion);
-  add_flags(app, options, kv_memory);
+  const ServerOptions defaults = options;
+  Flags flags(options);
   try {
-    app.parse(argc, argv);
-    if (app.count("--kv-memory") > 0) {
-      try {
-        options.kv_memory_bytes = parse_bytes(kv_memory);
-      } catch (const std::invalid_argument& error) {
-        throw CLI::ValidationError("--kv-memory", error.what());
-      }
+    flags.parse(argc, argv);
+    std::optional<ConfigFile> file;
+    if (!options.config.empty()) {
+      file = read_config_file(options.config);
+      options = with_file(defaults, *file, argc, argv);
     }
-    check_together(options);
+    if (const auto what = check_together(options)) refuse(*what, flags, file);
   } catch (const CLI::ParseError& end) {
-    return {std::nullopt, app.exit(end) == 0 ? 0 : kWrongCommandLine};
+    return {std::nullopt, flags.app().exit(end) == 0 ? 0 : kWrongCommandLine};
+  } catch (const ConfigError& error) {
+    std::cerr << error.what() << "\n";
+    return {std::nullopt, kWrongCommandLine};
   }
   if (options.host.find(':') != std::string::npos && options.host.front() != '[')
     options.host = "[" + options.host + "]";
@@ -147,8 +239,11 @@ ParsedOptions parse_options(int argc, const char* const* argv, const std::string
 }
 
 std::map<std::string, std::string> describe(const ServerOptions& o) {
-  std::ostringstream drain;
-  drain << o.drain_timeout_s;
+  const auto number = [](double value) {
+    std::ostringstream text;
+    text << value;
+    return text.str();
+  };
   const auto or_auto = [](auto value) { return value == 0 ? std::string("auto") : std::to_string(value); };
   return {
       {"model", sanitize_utf8(o.model)},
@@ -166,12 +261,16 @@ std::map<std::string, std::string> describe(const ServerOptions& o) {
       {"max-context", or_auto(o.max_context)},
       {"max-num-seqs", std::to_string(o.max_num_seqs)},
       {"max-batch-tokens", std::to_string(o.max_batch_tokens)},
+      {"target-itl-ms", number(o.target_itl_ms)},
+      {"prefix-cache", o.prefix_cache},
+      {"pin-quota", std::to_string(o.pin_quota_percent)},
       {"max-queue", std::to_string(o.max_queue)},
       {"max-queue-tokens", std::to_string(o.max_queue_tokens)},
       {"log-level", o.log_level},
       {"log-format", o.log_format},
-      {"drain-timeout", drain.str()},
+      {"drain-timeout", number(o.drain_timeout_s)},
       {"check-invariants", o.check_invariants ? "on" : "off"},
+      {"config", o.config.empty() ? "none" : sanitize_utf8(o.config)},
   };
 }
 

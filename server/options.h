@@ -1,9 +1,12 @@
-// The command line of folio-server, checked before anything is opened.
+// The command line of folio-server and its configuration file, checked before anything is opened.
 #pragma once
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "server/config_file.h"
 
 namespace folio {
 
@@ -22,13 +25,20 @@ struct ServerOptions {
   std::string kv_dtype = "f16";
   std::int32_t max_context = 0;  // 0: the model's
   std::int32_t max_num_seqs = 64;
-  std::int32_t max_batch_tokens = 256;
+  std::int32_t max_batch_tokens = 512;
+  double target_itl_ms = 100;  // 0: none
+  std::string prefix_cache = "on";
+  int pin_quota_percent = 25;
   std::int32_t max_queue = 1024;
   std::int64_t max_queue_tokens = 1 << 22;
   std::string log_level = "info";
   std::string log_format = "text";
   double drain_timeout_s = 30;
   bool check_invariants = false;
+  std::string config;  // path of a configuration file; empty: none
+  // From that file alone:
+  std::map<std::string, double> tenant_weights;
+  std::vector<PinnedPrefix> pins;
 };
 
 // What to do after reading the command line.
@@ -37,8 +47,9 @@ struct ParsedOptions {
   int exit_code = 0;
 };
 
-// Prints help, the version or the error itself. `executable` is this program's own path: the default model is looked
-// for beside the build folder that it lies in, then in the current folder.
+// Prints help, the version or the error itself. What the command line gives wins over --config. `executable` is this
+// program's own path: the default model is looked for beside the build folder that it lies in, then in the current
+// folder.
 ParsedOptions parse_options(int argc, const char* const* argv, const std::string& executable);
 
 // "2GiB", "512MiB", "1073741824": bytes. Throws std::invalid_argument with the text in its message.

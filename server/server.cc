@@ -7,6 +7,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <thread>
 
@@ -21,6 +22,8 @@
 #include "server/generation.h"
 #include "server/grpc_listener.h"
 #include "server/grpc_service.h"
+#include "server/pins.h"
+#include "server/validation.h"
 
 namespace folio {
 namespace {
@@ -53,6 +56,10 @@ EngineOptions engine_options(const ServerOptions& o) {
   out.max_context = o.max_context;
   out.max_queue = o.max_queue;
   out.max_queue_tokens = o.max_queue_tokens;
+  out.prefix_cache = o.prefix_cache == "on";
+  out.target_itl_ms = o.target_itl_ms;
+  out.pin_quota_percent = o.pin_quota_percent;
+  out.tenant_weights = o.tenant_weights;
   out.check_invariants = o.check_invariants;
   return out;
 }
@@ -109,7 +116,7 @@ v1::ServerInfo server_info(const ServerOptions& options, const Serving& serving)
   return out;
 }
 
-// Loads on a thread of its own, so that a stop is heard meanwhile.
+// Loads, and computes what is to be pinned, on a thread of its own, so that a stop is heard meanwhile.
 class Loader {
  public:
   Loader(const ServerOptions& options, StopSignal& stop) : thread_([this, options, &stop] { load(options, stop); }) {}
@@ -127,6 +134,7 @@ class Loader {
   void load(const ServerOptions& options, StopSignal& stop) {
     try {
       serving_ = std::make_unique<Serving>(options);
+      pin_prefixes(serving_->engine, serving_->generation, serving_->loaded.info.block_size, options.pins);
     } catch (...) {
       failure_ = std::current_exception();
     }
@@ -165,6 +173,16 @@ struct Listeners {
   std::optional<GrpcListener> operators;
 };
 
+void log_options(const ServerOptions& options) {
+  std::string line = "folio-server " + std::string(kVersion) + ":";
+  for (const auto& [flag, value] : describe(options)) line.append(" --").append(flag).append(" ").append(value);
+  log::info(line);
+  if (options.tenant_weights.empty()) return;
+  std::ostringstream weights;
+  for (const auto& [tenant, weight] : options.tenant_weights) weights << " " << folio::quoted(tenant) << " " << weight;
+  log::info("weights of tenants:" + weights.str());
+}
+
 void drain(const ServerOptions& options, Serving& serving) {
   const auto limit = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(options.drain_timeout_s));
   log::info("draining: running requests have " + std::to_string(std::lround(options.drain_timeout_s)) + " s");
@@ -184,10 +202,7 @@ void drain(const ServerOptions& options, Serving& serving) {
 }  // namespace
 
 void run_server(const ServerOptions& options, StopSignal& stop) {
-  std::string line = "folio-server " + std::string(kVersion) + ":";
-  for (const auto& [flag, value] : describe(options)) line.append(" --").append(flag).append(" ").append(value);
-  log::info(line);
-
+  log_options(options);
   GenerationService generation_service;
   ControlService control_service([&stop] { stop.request(); });
   Listeners listeners(options, generation_service, control_service);

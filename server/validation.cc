@@ -129,14 +129,21 @@ MaybeError check_stopping(const v1::StoppingOptions& in, TokenId vocab_size, Sto
   return check_token_ids("stopping.stop_token_ids", out.stop_token_ids, vocab_size);
 }
 
+MaybeError check_cache(const v1::CacheOptions& in, CacheParams& out) {
+  if (auto error = check_count("cache.salt", in.salt().size(), kMaxSaltBytes, "bytes")) return error;
+  if (in.bypass() && in.pin_ms() > 0) return invalid("cache.pin_ms: not together with cache.bypass");
+  out.salt = in.salt();
+  out.bypass = in.bypass();
+  out.pin_ms = in.pin_ms();
+  return std::nullopt;
+}
+
 // Fields whose feature does not exist yet: set means refused, never ignored.
 template <class Request>
 MaybeError check_unsupported(const Request& request) {
   const std::pair<const char*, bool> fields[] = {
       {"prompt_logprobs", request.has_prompt_logprobs()},
       {"echo", request.echo()},
-      {"tenant", !request.tenant().empty()},
-      {"cache", request.has_cache()},
   };
   for (const auto& [field, set] : fields) {
     if (set) return invalid(std::string(field) + ": not supported yet");
@@ -175,6 +182,8 @@ Result<CheckedOptions> check_options(const Request& request, const RequestLimits
   if (auto error = check_unsupported(request)) return *error;
   if (auto error = check_sampling(request.sampling(), limits.vocab_size, out.sampling)) return *error;
   if (auto error = check_stopping(request.stopping(), limits.vocab_size, out.stopping)) return *error;
+  if (auto error = check_cache(request.cache(), out.cache)) return *error;
+  if (auto error = check_count("tenant", request.tenant().size(), kMaxTenantBytes, "bytes")) return *error;
   if (auto error = check_int("n", request.n(), 0, limits.max_num_seqs)) return *error;
   if (request.has_logprobs()) {
     if (auto error = check_int("logprobs", request.logprobs(), 0, kMaxLogprobs)) return *error;
@@ -182,6 +191,7 @@ Result<CheckedOptions> check_options(const Request& request, const RequestLimits
   }
   out.has_seed = request.sampling().has_seed();
   out.sampling.seed = request.sampling().seed();
+  out.tenant = request.tenant();
   out.n = std::max(request.n(), 1);
   out.priority = request.priority();
   out.time_limit_ms = request.time_limit_ms();

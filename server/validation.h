@@ -1,6 +1,7 @@
 // The door: what a caller wrote, checked and turned into the engine's values. A refusal names the field and the number.
 // The ranges are documented in proto/folio/v1/generation.proto. Pure functions, any thread.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -14,6 +15,9 @@
 
 namespace folio {
 
+inline constexpr std::size_t kMaxTenantBytes = 256;
+inline constexpr std::size_t kMaxSaltBytes = 256;
+
 struct RequestLimits {
   std::string model_name;  // the one served
   TokenId vocab_size = 0;
@@ -24,6 +28,8 @@ struct RequestLimits {
 struct CheckedOptions {
   SamplingParams sampling;
   StoppingParams stopping;
+  CacheParams cache;
+  std::string tenant;
   bool has_seed = false;
   std::int32_t n = 1;
   std::int32_t priority = 0;

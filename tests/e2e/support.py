@@ -25,6 +25,7 @@ class Server:
 
     def __init__(self, model, *flags, wait=True):
         self.lines = []
+        self.silent = False  # it will say no more
         self.changed = threading.Condition()
         self.started = time.monotonic()
         self.process = subprocess.Popen(
@@ -56,12 +57,13 @@ class Server:
                 self.lines.append(line.rstrip("\n"))
                 self.changed.notify_all()
         with self.changed:
+            self.silent = True
             self.changed.notify_all()
 
     def wait_line(self, text):
         with self.changed:
             found = lambda: next((line for line in self.lines if text in line), None)
-            self.changed.wait_for(lambda: found() or self.process.poll() is not None, START_TIMEOUT_S)
+            self.changed.wait_for(lambda: found() or self.silent, START_TIMEOUT_S)
             if not found():
                 raise AssertionError(f"no '{text}' from the server:\n" + "\n".join(self.lines))
             return found()
@@ -70,12 +72,13 @@ class Server:
         return self.control.GetLoad(control_pb2.GetLoadRequest(), timeout=5)
 
     def wait_idle(self, seconds=5):
-        """All blocks are back: the check after every case."""
+        """No block is held but by pins: the check after every case."""
         end = time.monotonic() + seconds
         while True:
             load = self.load()
-            idle = (load.num_running == load.num_waiting == load.num_front_waiting == load.blocks_held == 0
-                    and load.blocks_free + load.blocks_cached == load.blocks_total and load.blocks_unaccounted == 0)
+            idle = (load.num_running == load.num_waiting == load.num_front_waiting == load.blocks_unaccounted == 0
+                    and load.blocks_held == load.blocks_pinned
+                    and load.blocks_free + load.blocks_cached + load.blocks_held == load.blocks_total)
             if idle:
                 return load
             if time.monotonic() > end:

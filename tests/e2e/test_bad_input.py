@@ -64,11 +64,16 @@ class BadInput(ServerCase):
         self.refused(Code.INVALID_ARGUMENT, "n", "65", ids=[1], n=65)
 
     def test_what_is_not_supported_yet(self):
-        for field, value in {"prompt_logprobs": 0, "echo": True, "tenant": "a"}.items():
+        for field, value in {"prompt_logprobs": 0, "echo": True}.items():
             self.refused(Code.INVALID_ARGUMENT, f"{field}: not supported yet", ids=[1], **{field: value})
+
+    def test_tenant_and_cache(self):
+        self.refused(Code.INVALID_ARGUMENT, "tenant: 257 bytes", ids=[1], tenant="t" * 257)
         request = generate(ids=[1])
-        request.cache.salt = "s"
-        self.refused(Code.INVALID_ARGUMENT, "cache: not supported yet", request=request)
+        request.cache.salt = "s" * 257
+        self.refused(Code.INVALID_ARGUMENT, "cache.salt: 257 bytes", request=request)
+        request.cache.salt, request.cache.bypass, request.cache.pin_ms = "s", True, 1
+        self.refused(Code.INVALID_ARGUMENT, "cache.pin_ms: not together with cache.bypass", request=request)
 
     def test_a05_large_messages(self):
         self.refused(Code.RESOURCE_EXHAUSTED, str(16 << 20), text="x" * (17 << 20))

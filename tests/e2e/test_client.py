@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -35,6 +36,19 @@ class Client(ServerCase):
         self.assertEqual(whole["outputs"][0]["text"], expected)
         piped = self.run_client("generate", "-", *flags[1:], text=flags[0])
         self.assertEqual(piped.stdout, plain.stdout)
+
+    def test_the_cache_as_a_flag(self):
+        words = "The quick brown fox jumps over the lazy dog. " * 4
+        flags = ("generate", words, "--max-tokens", "1", "--temperature", "0", "--stats", "--tenant", "t")
+        count = lambda *more: int(re.search(r"tokens \((\d+) cached", self.run_client(*flags, *more).stderr).group(1))
+        self.assertEqual([count("--no-cache"), count("--salt", "s")], [0, 0])
+        self.assertGreaterEqual(count("--salt", "s"), 32)
+        self.assertEqual([count("--salt", "t"), count("--salt", "s", "--no-cache")], [0, 0])
+        result = self.run_client(*flags, "--no-cache", "--pin-ms", "5")
+        self.assertIn("INVALID_ARGUMENT: cache.pin_ms: not together with cache.bypass", result.stderr)
+        pinned = self.run_client(*flags, "--pin-ms", "100")
+        self.assertIn(" pinned) ", pinned.stderr)
+        self.assertNotIn(" 0 pinned", pinned.stderr)
 
     def test_generate_says_what_was_refused(self):
         result = self.run_client("generate", "x", "--top-p", "2")

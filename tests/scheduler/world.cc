@@ -10,6 +10,12 @@ FinishReason verdict(std::int32_t stop_modulus, TokenId token) {
   return stop_modulus > 0 && token % stop_modulus == 0 ? FinishReason::kStopToken : FinishReason::kNone;
 }
 
+// Whoever may read what this request writes has the same.
+std::string domain_of(const SchedulerLimits& limits, const Request& request) {
+  const bool shares = limits.prefix_cache && !request.cache.bypass;
+  return shares ? "salt " + request.cache.salt : "request " + std::to_string(request.id);
+}
+
 std::string shape(const StepPlan& plan) {
   std::string text;
   for (const Slice& slice : plan.slices) {
@@ -23,6 +29,29 @@ std::string shape(const StepPlan& plan) {
 }
 
 }  // namespace
+
+std::vector<TokenId> prompt_of(std::uint64_t seed, std::int64_t num_tokens) {
+  std::vector<TokenId> prompt(static_cast<std::size_t>(num_tokens));
+  std::uint64_t hash = fake_hash(kFakeRoot + seed, 1);
+  for (TokenId& token : prompt) {
+    token = fake_next_token(hash, kFakeVocab);
+    hash = fake_hash(hash, token);
+  }
+  return prompt;
+}
+
+std::vector<TokenId> joined(std::vector<TokenId> a, const std::vector<TokenId>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+std::function<Duration(const StepLoad&)> linear_cost(double step, double row, double pair, double key, double logits) {
+  return [=](const StepLoad& load) {
+    const double ms = step + row * static_cast<double>(load.rows) + pair * static_cast<double>(load.pairs) +
+                      key * static_cast<double>(load.keys) + logits * static_cast<double>(load.logit_rows);
+    return std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::milli>(ms));
+  };
+}
 
 Alone run_alone(const SchedulerLimits& limits, const Request& request, std::int32_t stop_modulus) {
   Alone alone;
@@ -44,20 +73,15 @@ Alone run_alone(const SchedulerLimits& limits, const Request& request, std::int3
   return alone;
 }
 
-World::World(SchedulerLimits limits, std::uint64_t shuffle_seed)
+World::World(SchedulerLimits limits, std::uint64_t shuffle_seed, std::map<std::string, double> weights)
     : blocks(limits.num_blocks, limits.block_size, shuffle_seed),
-      scheduler(blocks, limits, clock),
+      scheduler(blocks, limits, clock, std::move(weights)),
       cache_(limits.num_blocks, limits.block_size) {}
 
 RequestId World::submit(std::int64_t num_prompt_tokens, std::int64_t max_tokens, std::int32_t priority,
                         std::int32_t n) {
   Request request;
-  request.prompt.resize(static_cast<std::size_t>(num_prompt_tokens));
-  std::uint64_t hash = fake_hash(kFakeRoot, static_cast<TokenId>(last_id_) + 1);
-  for (TokenId& token : request.prompt) {
-    token = fake_next_token(hash, kFakeVocab);
-    hash = fake_hash(hash, token);
-  }
+  request.prompt = prompt_of(last_id_ + 1000, num_prompt_tokens);
   request.max_tokens = max_tokens;
   request.priority = priority;
   request.n = n;
@@ -67,17 +91,22 @@ RequestId World::submit(std::int64_t num_prompt_tokens, std::int64_t max_tokens,
 RequestId World::submit(Request request, std::int32_t stop_modulus) {
   request.id = ++last_id_;
   request.arrival = clock.now();
-  Asked asked{request, stop_modulus, std::vector<Told>(static_cast<std::size_t>(request.n)), std::nullopt};
-  if (scheduler.submit(std::move(request))) return 0;
+  const bool shares = scheduler.limits().prefix_cache && !request.cache.bypass;
+  const std::int64_t num_cached = shares ? blocks.num_cached_tokens(request.cache.salt, request.prompt) : 0;
+  Asked asked{request, num_cached, stop_modulus, std::vector<Told>(static_cast<std::size_t>(std::max(request.n, 0))),
+              std::nullopt};
+  if ((refusal = scheduler.submit(std::move(request)))) return 0;
   asked_.emplace(last_id_, std::move(asked));
   return last_id_;
 }
 
 World::InFlight World::build(const StepPlan& plan) const {
-  InFlight step{&plan, {}, plan.copies, {}, {}, {}, false};
+  InFlight step{&plan, {}, plan.copies, {}, {}, {}, {}, false};
   for (const Slice& slice : plan.slices) {
     const Sequence& sequence = *slice.sequence;
-    Work work{&sequence, slice.epoch, slice.first, {}, {}, slice.in_flight_row};
+    Work work{sequence.owner,     domain_of(scheduler.limits(), sequence.owner->request), slice.first, {}, {},
+              slice.in_flight_row};
+    step.load.add_slice(slice.first, slice.count, slice.num_logits);
     work.table.assign(sequence.blocks.ids().begin(), sequence.blocks.ids().end());
     if (slice.in_flight_row >= 0) {
       work.tokens.push_back(-1);
@@ -123,13 +152,39 @@ void World::check_plan(const StepPlan& plan) const {
   ASSERT_LE(static_cast<std::int32_t>(plan.slices.size()), limits.max_num_seqs);
 }
 
+// The first in the victim order is in every step at depth 1, or waits for one that came in by its age.
+void World::check_progress(const StepPlan& plan) const {
+  const auto running = scheduler.running();
+  ASSERT_FALSE(running.empty());
+  for (const Slice& slice : plan.slices) {
+    if (slice.sequence == running.front() || policy::is_overdue(*slice.sequence)) return;
+  }
+  FAIL() << "the first does not advance: request " << running.front()->owner->request.id;
+}
+
+void World::meet(const StepPlan& plan) {
+  last_load = {};
+  for (const Slice& slice : plan.slices) {
+    met.slice_tokens += slice.count;
+    last_load.add_slice(slice.first, slice.count, slice.num_logits);
+    auto& epoch = epochs_[{slice.sequence->owner->request.id, slice.sequence->index}];
+    if (std::exchange(epoch, slice.epoch) == slice.epoch) continue;
+    ++met.resumed;
+    ++(slice.first > 0 ? met.resumed_with_reuse : met.resumed_from_zero);
+  }
+  met.copies += static_cast<std::int64_t>(plan.copies.size());
+  for (const PlannedSample& sample : plan.samples) {
+    if (sample.sequence != plan.slices[static_cast<std::size_t>(sample.slice)].sequence) ++met.forks;
+  }
+}
+
 // A block that a step in flight names is written in a later plan by the same sequence, by one that shares it, or by
 // nobody; and no copy is made into it.
 void World::check_no_early_reuse(const InFlight& step) const {
   std::map<BlockId, std::set<const RequestState*>> named;
   for (const InFlight& earlier : in_flight_) {
     for (const Work& work : earlier.work) {
-      for (BlockId id : work.table) named[id].insert(work.sequence->owner);
+      for (BlockId id : work.table) named[id].insert(work.owner);
     }
   }
   for (const Work& work : step.work) {
@@ -138,18 +193,35 @@ void World::check_no_early_reuse(const InFlight& step) const {
     for (auto i = work.first / size; i * size < end; ++i) {
       const auto found = named.find(work.table.at(static_cast<std::size_t>(i)));
       if (found == named.end()) continue;
-      ASSERT_EQ(found->second.count(work.sequence->owner), found->second.size())
+      ASSERT_EQ(found->second.count(work.owner), found->second.size())
           << "block " << found->first << " was reused too early";
     }
   }
   for (const PlannedCopy& copy : step.copies) ASSERT_FALSE(named.contains(copy.to)) << "block " << copy.to;
 }
 
+// No block that is read was written for another salt, or for a request that shares nothing.
+void World::check_domain(const Work& work) {
+  const auto size = static_cast<std::int64_t>(scheduler.limits().block_size);
+  const auto end = work.first + static_cast<std::int64_t>(work.tokens.size());
+  for (std::int64_t i = 0; i * size < end; ++i) {
+    std::string& domain = domains_[work.table.at(static_cast<std::size_t>(i))];
+    if (i * size < work.first) {
+      ASSERT_EQ(domain, work.domain) << "block " << work.table[static_cast<std::size_t>(i)];
+    }
+    domain = work.domain;
+  }
+}
+
 void World::run(InFlight& step) {
-  for (const PlannedCopy& copy : step.copies) cache_.copy(copy.from, copy.to);
+  for (const PlannedCopy& copy : step.copies) {
+    cache_.copy(copy.from, copy.to);
+    domains_[copy.to] = domains_[copy.from];
+  }
   std::vector<std::uint64_t> last_hashes;
   for (Work& work : step.work) {
     if (work.in_flight_row >= 0) work.tokens[0] = last_sampled_[static_cast<std::size_t>(work.in_flight_row)];
+    check_domain(work);
     last_hashes.push_back(cache_.compute(work.table, work.first, work.tokens).back());
   }
   for (const Sample& sample : step.samples) {
@@ -171,6 +243,7 @@ void World::commit_oldest() {
   const InFlight step = std::move(in_flight_.front());
   in_flight_.pop_front();
   ++num_steps;
+  if (step_cost) clock.advance(step_cost(step.load));
   if (std::exchange(fail_next_, false)) {
     hear(scheduler.fail(*step.plan), {});
   } else {
@@ -193,6 +266,7 @@ void World::hear(const Events& events, const std::vector<TokenId>& sampled) {
     if (event.sample >= 0) {
       ASSERT_TRUE(told.started);
       told.outputs.push_back(sampled.at(static_cast<std::size_t>(event.sample)));
+      told.times.push_back(clock.now());
     }
     told.finish = event.finish;
   }
@@ -213,20 +287,23 @@ std::string World::step() {
   const StepPlan& plan = scheduler.schedule();
   const std::string text = shape(plan);
   check_plan(plan);
+  meet(plan);
   if (plan.slices.empty()) {
     hear(scheduler.commit(plan, {}, {}), {});
   } else {
+    check_progress(plan);
     in_flight_.push_back(build(plan));
     commit_oldest();
   }
   EXPECT_EQ(scheduler.broken_invariant(), std::nullopt);
-  clock.advance(std::chrono::milliseconds(1));
+  if (!step_cost) clock.advance(std::chrono::milliseconds(1));
   return text;
 }
 
 bool World::step_at(int depth, bool run_early) {
   const StepPlan& plan = scheduler.schedule();
   check_plan(plan);
+  meet(plan);
   EXPECT_EQ(scheduler.broken_invariant(), std::nullopt);
   bool did = true;
   if (plan.slices.empty()) {
@@ -238,6 +315,7 @@ bool World::step_at(int depth, bool run_early) {
       did = true;
     }
   } else {
+    if (in_flight_.empty()) check_progress(plan);
     InFlight step = build(plan);
     check_no_early_reuse(step);
     in_flight_.push_back(std::move(step));
@@ -245,8 +323,16 @@ bool World::step_at(int depth, bool run_early) {
   }
   while (static_cast<int>(in_flight_.size()) >= depth) commit_oldest();
   EXPECT_EQ(scheduler.broken_invariant(), std::nullopt);
-  clock.advance(std::chrono::milliseconds(1));
+  if (!step_cost || plan.slices.empty()) clock.advance(std::chrono::milliseconds(1));
   return did;
+}
+
+void World::run_until(RequestId id, FinishReason reason) {
+  while (told(id).finish == FinishReason::kNone) {
+    ASSERT_TRUE(step_at(1)) << "it does not end, and nothing happens";
+    ASSERT_FALSE(testing::Test::HasFatalFailure());
+  }
+  ASSERT_EQ(told(id).finish, reason);
 }
 
 void World::run_to_end(int depth) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -28,6 +29,11 @@ class ManualClock final : public Clock {
 
 inline constexpr TokenId kFakeVocab = 97;
 
+std::vector<TokenId> prompt_of(std::uint64_t seed, std::int64_t num_tokens);
+std::vector<TokenId> joined(std::vector<TokenId> a, const std::vector<TokenId>& b);
+// Milliseconds for {a step, row, query-key pair, K/V row, logit row}: what simulated steps take.
+std::function<Duration(const StepLoad&)> linear_cost(double step, double row, double pair, double key, double logits);
+
 // The plain form of what a sequence gives: no steps, no blocks.
 struct Alone {
   std::vector<TokenId> outputs;
@@ -38,15 +44,17 @@ Alone run_alone(const SchedulerLimits& limits, const Request& request, std::int3
 
 class World {
  public:
-  explicit World(SchedulerLimits limits, std::uint64_t shuffle_seed = 7);
+  explicit World(SchedulerLimits limits, std::uint64_t shuffle_seed = 7, std::map<std::string, double> weights = {});
 
   struct Told {
     bool started = false;
     std::vector<TokenId> outputs;
     FinishReason finish = FinishReason::kNone;
+    std::vector<TimePoint> times;  // of the outputs
   };
   struct Asked {
     Request request;
+    std::int64_t num_cached_on_arrival = 0;
     std::int32_t stop_modulus = 0;
     std::vector<Told> told;  // by index
     std::optional<RequestSummary> summary;
@@ -63,10 +71,13 @@ class World {
   // One schedule; commits the oldest step when `depth` are in flight. False: nothing was planned, committed or told.
   bool step_at(int depth, bool run_early = false);
   void run_to_end(int depth = 1);
-  void fail_next() { fail_next_ = true; }  // the next step that is committed throws
+  void run_until(RequestId id, FinishReason reason = FinishReason::kLength);  // at depth 1, index 0
+  void fail_next() { fail_next_ = true; }                                     // the next step that is committed throws
 
   std::map<RequestId, Asked>& asked() { return asked_; }
   const Told& told(RequestId id, std::int32_t index = 0) { return asked_[id].told[static_cast<std::size_t>(index)]; }
+  const Request& request(RequestId id) { return asked_.at(id).request; }
+  const RequestSummary& summary(RequestId id) { return *asked_.at(id).summary; }
   // Every ended sequence gave what it gives alone, or the beginning of it when something ended it.
   void expect_as_alone();
 
@@ -74,11 +85,19 @@ class World {
   ManualClock clock;
   Scheduler scheduler;
   std::int64_t num_steps = 0;
+  std::function<Duration(const StepLoad&)> step_cost;  // empty: a millisecond passes for each schedule
+  std::optional<Error> refusal;                        // the newest
+  // What the plans had in them.
+  struct Met {
+    std::int64_t slice_tokens = 0, copies = 0, forks = 0;
+    std::int64_t resumed = 0, resumed_with_reuse = 0, resumed_from_zero = 0;
+  } met;
+  StepLoad last_load;  // of the newest plan with slices
 
  private:
   struct Work {  // of one slice, as the arrays of a batch would hold it
-    const Sequence* sequence;
-    std::uint64_t epoch;
+    const RequestState* owner;
+    std::string domain;
     std::int64_t first;
     std::vector<BlockId> table;
     std::vector<TokenId> tokens;
@@ -95,10 +114,14 @@ class World {
     std::vector<Sample> samples;
     std::vector<TokenId> sampled;
     std::vector<FinishReason> verdicts;
+    StepLoad load;
     bool ran = false;
   };
   InFlight build(const StepPlan& plan) const;
   void check_plan(const StepPlan& plan) const;
+  void check_progress(const StepPlan& plan) const;
+  void meet(const StepPlan& plan);
+  void check_domain(const Work& work);
   void check_no_early_reuse(const InFlight& step) const;
   void run(InFlight& step);
   void run_all();
@@ -109,6 +132,8 @@ class World {
   std::deque<InFlight> in_flight_;
   std::vector<TokenId> last_sampled_;  // of the newest step that ran
   std::map<RequestId, Asked> asked_;
+  std::map<BlockId, std::string> domains_;  // who wrote the block
+  std::map<std::pair<RequestId, std::int32_t>, std::uint64_t> epochs_;
   RequestId last_id_ = 0;
   bool fail_next_ = false;
 };

@@ -24,15 +24,20 @@ class TestJob final : public FrontJob {
     if (gate_.valid()) gate_.wait();
     ended_.set_value(std::nullopt);
   }
-  void drop(const Error& error) override { ended_.set_value(error.code); }
+  void drop(const Error& error) override {
+    retry_after_ms_ = error.retry_after_ms;
+    ended_.set_value(error.code);
+  }
 
   void abandon() { abandoned_.store(true); }
   void wait_started() { started_.get_future().wait(); }
   std::optional<ErrorCode> outcome() { return ended_.get_future().get(); }
+  std::int32_t retry_after_ms() const { return retry_after_ms_; }  // REQUIRES that outcome() was asked for
 
  private:
   std::shared_future<void> gate_;
   std::atomic<bool> abandoned_{false};
+  std::int32_t retry_after_ms_ = 0;
   std::promise<void> started_;
   std::promise<std::optional<ErrorCode>> ended_;
 };
@@ -65,7 +70,9 @@ TEST_F(FrontWorkerTest, AFullInboxRefusesByCount) {
   const auto first = submit(1);
   submit(1);
   submit(1);
-  EXPECT_EQ(submit(1)->outcome(), ErrorCode::kResourceExhausted);
+  const auto refused = submit(1);
+  EXPECT_EQ(refused->outcome(), ErrorCode::kResourceExhausted);
+  EXPECT_GT(refused->retry_after_ms(), 0);
   EXPECT_EQ(worker_.num_waiting(), 4U);
   open();
   EXPECT_EQ(first->outcome(), std::nullopt);

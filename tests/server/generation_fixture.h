@@ -1,18 +1,13 @@
-// A generation layer for tests: a real engine over a scripted model, and a front that a test can slow down.
+// A front for tests that a test can slow down.
 #pragma once
-#include <gtest/gtest.h>
-
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 
-#include "server/generation.h"
-#include "tests/server/byte_tokenizer.h"
-#include "tests/server/scripted_model.h"
+#include "tests/server/front_fixture.h"
 
 namespace folio::test {
 
@@ -74,38 +69,8 @@ class TestCall final : public GenerationCall {
   std::optional<Error> end_error_;
 };
 
-class GenerationTest : public ::testing::Test {
+class GenerationTest : public FrontTest {
  protected:
-  static EngineOptions engine_options() {
-    EngineOptions options;
-    options.max_num_seqs = 8;
-    options.max_batch_tokens = 64;
-    options.max_queue = 4;
-    options.check_invariants = true;
-    return options;
-  }
-  static GenerationOptions generation_options() {
-    GenerationOptions options;
-    options.model_name = "tiny";
-    options.max_num_seqs = 8;
-    return options;
-  }
-  void TearDown() override {
-    model_.release();
-    tokenizer_.hold(false);
-    EXPECT_TRUE(engine_.wait_idle(clock_.now() + std::chrono::seconds(10)));
-    const LoadSnapshot load = engine_.load();
-    EXPECT_EQ(load.blocks_free, load.blocks_total);
-    EXPECT_EQ(load.blocks_unaccounted, 0);
-  }
-
-  static v1::GenerateRequest greedy(const std::string& text, std::int64_t max_tokens) {
-    v1::GenerateRequest request;
-    request.set_text(text);
-    request.mutable_sampling()->set_temperature(0);
-    request.mutable_stopping()->set_max_tokens(max_tokens);
-    return request;
-  }
   std::shared_ptr<TestCall> start(GenerationInput input, TimePoint deadline = kNoDeadline, bool reads = true) {
     auto call = std::make_shared<TestCall>(generation_, std::move(input), deadline, reads);
     generation_.start(call, 100);
@@ -118,13 +83,6 @@ class GenerationTest : public ::testing::Test {
     EXPECT_EQ(call->whole().outputs_size(), 0);
     return error.value_or(Error{});
   }
-
-  ByteTokenizer tokenizer_;
-  ScriptedModel model_;
-  SteadyClock clock_;
-  ChatTemplate chat_template_{"", tokenizer_};
-  Engine engine_{model_, tokenizer_, clock_, engine_options()};
-  Generation generation_{engine_, tokenizer_, chat_template_, clock_, generation_options()};
 };
 
 }  // namespace folio::test

@@ -82,6 +82,70 @@ TEST_F(GrpcTest, AnAbortedStreamSaysCancelled) {
   EXPECT_EQ(reader->Finish().error_code(), StatusCode::CANCELLED);
 }
 
+// Each call with a context of its own.
+template <class Request, class Response>
+grpc::Status call(v1::Control::Stub& stub,
+                  grpc::Status (v1::Control::Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                  const Request& request, Response& response) {
+  grpc::ClientContext context;
+  return (stub.*method)(&context, request, &response);
+}
+
+TEST_F(GrpcTest, BeforeTheModelIsLoadedControlIsUnavailable) {
+  v1::FlushPrefixCacheResponse flushed;
+  v1::UnpinResponse unpinned;
+  v1::Load load;
+  for (const grpc::Status& status :
+       {call(*control_, &v1::Control::Stub::FlushPrefixCache, v1::FlushPrefixCacheRequest(), flushed),
+        call(*control_, &v1::Control::Stub::Unpin, v1::UnpinRequest(), unpinned),
+        call(*control_, &v1::Control::Stub::GetLoad, v1::GetLoadRequest(), load)}) {
+    EXPECT_EQ(status.error_code(), StatusCode::UNAVAILABLE);
+  }
+}
+
+// Both return while a step runs, and an id that nobody pinned is no error.
+TEST_F(GrpcTest, FlushAndUnpinAnswerAtOnce) {
+  serve();
+  model_.hold();
+  grpc::ClientContext context;
+  const auto reader = stub_->GenerateStream(&context, greedy("a", 400));
+  model_.allow(1);
+  v1::GenerateChunk chunk;
+  ASSERT_TRUE(reader->Read(&chunk));
+  v1::FlushPrefixCacheResponse flushed;
+  EXPECT_TRUE(call(*control_, &v1::Control::Stub::FlushPrefixCache, v1::FlushPrefixCacheRequest(), flushed).ok());
+  v1::UnpinRequest unpin;
+  v1::UnpinResponse unpinned;
+  for (const std::uint64_t id : {std::uint64_t{0}, chunk.prompt_info().id(), std::uint64_t{123456}}) {
+    unpin.set_id(id);
+    EXPECT_TRUE(call(*control_, &v1::Control::Stub::Unpin, unpin, unpinned).ok());
+  }
+  context.TryCancel();
+  model_.release();
+  while (reader->Read(&chunk)) {
+  }
+  EXPECT_EQ(reader->Finish().error_code(), StatusCode::CANCELLED);
+}
+
+TEST_F(GrpcTest, LoadShowsCacheAndPins) {
+  serve();
+  v1::GenerateRequest request = greedy(std::string(40, 'x'), 1);
+  request.mutable_cache()->set_pin_ms(3'600'000);
+  v1::GenerateResponse first;
+  ASSERT_TRUE(generate(request, &first).ok());
+  EXPECT_EQ(first.usage().pinned_tokens(), 32);
+  v1::GenerateResponse second;
+  ASSERT_TRUE(generate(greedy(std::string(40, 'x'), 1), &second).ok());
+  EXPECT_EQ(second.prompt_info().cached_tokens(), second.usage().cached_tokens());
+  EXPECT_GE(second.usage().cached_tokens(), 32);
+  v1::Load load;
+  ASSERT_TRUE(call(*control_, &v1::Control::Stub::GetLoad, v1::GetLoadRequest(), load).ok());
+  EXPECT_EQ(load.num_pins(), 1);
+  EXPECT_EQ(load.blocks_pinned(), 2);
+  EXPECT_EQ(load.cached_tokens(), second.usage().cached_tokens());
+  EXPECT_EQ(load.num_pins_released(), 0);
+}
+
 TEST_F(GrpcTest, WatchLoadStreamsAndEndsAtShutdown) {
   serve();
   grpc::ClientContext context;

@@ -2,7 +2,6 @@
 #pragma once
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
-#include <gtest/gtest.h>
 
 #include <chrono>
 #include <memory>
@@ -13,31 +12,15 @@
 #include "folio/v1/control.grpc.pb.h"
 #include "folio/v1/generation.grpc.pb.h"
 #include "server/control_service.h"
-#include "server/generation.h"
 #include "server/grpc_listener.h"
 #include "server/grpc_service.h"
-#include "tests/server/byte_tokenizer.h"
-#include "tests/server/scripted_model.h"
+#include "tests/server/front_fixture.h"
 
 namespace folio::test {
 
-class GrpcTest : public ::testing::Test {
+class GrpcTest : public FrontTest {
  protected:
   static void SetUpTestSuite() { init_grpc(); }
-  static EngineOptions engine_options() {
-    EngineOptions options;
-    options.max_num_seqs = 8;
-    options.max_batch_tokens = 64;
-    options.max_queue = 4;
-    options.check_invariants = true;
-    return options;
-  }
-  static GenerationOptions generation_options() {
-    GenerationOptions options;
-    options.model_name = "tiny";
-    options.max_num_seqs = 8;
-    return options;
-  }
 
   void SetUp() override {
     listener_ = std::make_unique<GrpcListener>(
@@ -54,10 +37,7 @@ class GrpcTest : public ::testing::Test {
     listener_->set_serving(true);
   }
   void TearDown() override {
-    model_.release();
-    tokenizer_.hold(false);
-    EXPECT_TRUE(engine_.wait_idle(std::chrono::steady_clock::now() + std::chrono::seconds(10)));
-    EXPECT_EQ(engine_.load().blocks_free, engine_.load().blocks_total);
+    FrontTest::TearDown();
     control_service_.end_watches();
     if (listener_) listener_->shutdown(std::chrono::steady_clock::now() + std::chrono::seconds(1));
     // The last references may still be on their way out of the worker and the dispatcher.
@@ -66,13 +46,6 @@ class GrpcTest : public ::testing::Test {
     EXPECT_EQ(generation_.num_live_calls(), 0);
   }
 
-  static v1::GenerateRequest greedy(const std::string& text, std::int64_t max_tokens) {
-    v1::GenerateRequest request;
-    request.set_text(text);
-    request.mutable_sampling()->set_temperature(0);
-    request.mutable_stopping()->set_max_tokens(max_tokens);
-    return request;
-  }
   grpc::Status generate(const v1::GenerateRequest& request, v1::GenerateResponse* response = nullptr) {
     grpc::ClientContext context;
     v1::GenerateResponse ignored;
@@ -108,12 +81,6 @@ class GrpcTest : public ::testing::Test {
     return status.ok() && answer.size() == 2 ? answer[1] : -static_cast<int>(status.error_code());
   }
 
-  ByteTokenizer tokenizer_;
-  ScriptedModel model_;
-  SteadyClock clock_;
-  ChatTemplate chat_template_{"", tokenizer_};
-  Engine engine_{model_, tokenizer_, clock_, engine_options()};
-  Generation generation_{engine_, tokenizer_, chat_template_, clock_, generation_options()};
   bool drained_ = false;
   GenerationService generation_service_;
   ControlService control_service_{[this] { drained_ = true; }};

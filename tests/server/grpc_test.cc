@@ -120,6 +120,15 @@ TEST_F(GrpcTest, AFullQueueSaysWhenToTryAgain) {
   EXPECT_GE(num_ok.load(), 4);
 }
 
+TEST_F(GrpcTest, WhatCannotBeServedHasNoRetryHint) {
+  serve();
+  grpc::ClientContext context;
+  v1::GenerateResponse response;
+  EXPECT_EQ(stub_->Generate(&context, greedy(std::string(512, 'x'), 2), &response).error_code(),
+            StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(context.GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 0U);
+}
+
 TEST_F(GrpcTest, CancelEndsTheRequestInEveryState) {
   serve();
   model_.hold();

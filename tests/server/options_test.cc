@@ -38,6 +38,12 @@ TEST(Options, Defaults) {
   EXPECT_GE(options->threads, 1);
   EXPECT_EQ(options->model, "models/smollm2-135m-q4_1.gguf");
   EXPECT_EQ(options->model_name, "smollm2-135m-q4_1");
+  EXPECT_EQ(options->prefix_cache, "on");
+  EXPECT_EQ(options->max_batch_tokens, 512);
+  EXPECT_EQ(options->target_itl_ms, 100);
+  EXPECT_EQ(options->pin_quota_percent, 25);
+  EXPECT_TRUE(options->pins.empty());
+  EXPECT_TRUE(options->tenant_weights.empty());
 }
 
 TEST(Options, TheDefaultModelIsFoundBesideTheBuildFolder) {
@@ -67,12 +73,17 @@ TEST(Options, ContradictionsAndBadValuesAreRefusedByName) {
       {{"--control-listen", "50052"}, "--control-listen"},
       {{"--control-listen", "127.0.0.1:50051"}, "--control-listen"},
       {{"--drain-timeout", "-1"}, "--drain-timeout"},
+      {{"--target-itl-ms", "-1"}, "--target-itl-ms"},
+      {{"--target-itl-ms", "nan"}, "--target-itl-ms"},
+      {{"--pin-quota", "101"}, "--pin-quota"},
+      {{"--prefix-cache", "maybe"}, "--prefix-cache"},
+      {{"--config", "/no/such/file.toml"}, "/no/such/file.toml: config: cannot be read: No such file"},
       {{"--no-such-flag"}, "--no-such-flag"},
   };
   for (const auto& c : cases) {
     const Outcome outcome = parse(c.flags);
     EXPECT_FALSE(outcome.parsed.options) << c.named;
-    EXPECT_NE(outcome.parsed.exit_code, 0) << c.named;
+    EXPECT_EQ(outcome.parsed.exit_code, 2) << c.named;
     EXPECT_THAT(outcome.printed, HasSubstr(c.named));
   }
 }

@@ -147,11 +147,43 @@ TEST(Validation, LogprobsAndCounts) {
 TEST(Validation, WhatIsNotSupportedYetIsRefusedByName) {
   expect_refused([](auto& r) { r.set_prompt_logprobs(0); }, "prompt_logprobs", "not supported yet");
   expect_refused([](auto& r) { r.set_echo(true); }, "echo", "not supported yet");
-  expect_refused([](auto& r) { r.set_tenant("a"); }, "tenant", "not supported yet");
-  expect_refused([](auto& r) { r.mutable_cache(); }, "cache", "not supported yet");
   v1::ChatRequest chat;
   chat.set_echo(true);
   EXPECT_THAT(check_options(chat, kLimits).error().message, HasSubstr("echo: not supported yet"));
+}
+
+TEST(Validation, TenantAndCache) {
+  const auto plain = check([](auto&) {});
+  EXPECT_EQ(plain->tenant, "");
+  EXPECT_EQ(plain->cache.salt, "");
+  EXPECT_FALSE(plain->cache.bypass);
+  EXPECT_EQ(plain->cache.pin_ms, 0);
+  const auto result = check([](auto& r) {
+    r.set_tenant(std::string(256, 't'));
+    r.mutable_cache()->set_salt(std::string(256, 's'));
+    r.mutable_cache()->set_pin_ms(std::numeric_limits<std::uint32_t>::max());
+  });
+  ASSERT_TRUE(result.ok());
+  EXPECT_EQ(result->tenant, std::string(256, 't'));
+  EXPECT_EQ(result->cache.salt, std::string(256, 's'));
+  EXPECT_EQ(result->cache.pin_ms, std::numeric_limits<std::uint32_t>::max());
+  expect_refused([](auto& r) { r.set_tenant(std::string(257, 't')); }, "tenant", "257 bytes, at most 256");
+  expect_refused([](auto& r) { r.mutable_cache()->set_salt(std::string(257, 's')); }, "cache.salt", "257 bytes");
+}
+
+TEST(Validation, PinAndBypassContradictEachOther) {
+  const auto result = check([](auto& r) {
+    r.mutable_cache()->set_bypass(true);
+    r.mutable_cache()->set_salt("s");
+  });
+  ASSERT_TRUE(result.ok());
+  EXPECT_TRUE(result->cache.bypass);
+  expect_refused(
+      [](auto& r) {
+        r.mutable_cache()->set_bypass(true);
+        r.mutable_cache()->set_pin_ms(1);
+      },
+      "cache.pin_ms", "not together with cache.bypass");
 }
 
 TEST(Validation, AnUnknownModelIsNotFoundAndItsNameIsCutAtACharacter) {

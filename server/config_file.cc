@@ -1,0 +1,263 @@
+#include "server/config_file.h"
+
+#include <toml++/toml.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <sstream>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "engine/text/detokenizer.h"
+#include "server/validation.h"
+
+namespace folio {
+namespace {
+
+std::string place(const std::string& path, std::size_t line) {
+  return line == 0 ? path : path + ":" + std::to_string(line);
+}
+
+std::string_view type_of(const toml::node& node) {
+  switch (node.type()) {
+    case toml::node_type::table:
+      return "a table";
+    case toml::node_type::array:
+      return "an array";
+    case toml::node_type::string:
+      return "a string";
+    case toml::node_type::integer:
+      return "an integer";
+    case toml::node_type::floating_point:
+      return "a number with a fraction";
+    case toml::node_type::boolean:
+      return "a boolean";
+    default:
+      return "a date or time";
+  }
+}
+
+// The whole file, which need not be a regular one.
+std::string read_text_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text;
+  std::array<char, 4096> part{};
+  while (file.read(part.data(), part.size()) || file.gcount() > 0) {
+    text.append(part.data(), static_cast<std::size_t>(file.gcount()));
+  }
+  if (!file.is_open() || file.bad()) {
+    throw ConfigError(path, 0, "config: cannot be read: " + std::generic_category().message(errno));
+  }
+  return text;
+}
+
+// What the parts of the file have in common: where they are, and how they complain.
+class Reader {
+ public:
+  explicit Reader(std::string path) { out_.path = std::move(path); }
+
+  ConfigFile read(const toml::table& root) {
+    for (const auto& [key, node] : root) {
+      const std::string name(key.str());
+      if (name == "tenants") {
+        read_tenants(node);
+      } else if (name == "pin") {
+        read_pins(node);
+      } else {
+        read_setting(name, key.source().begin.line, node);
+      }
+    }
+    const auto by_line = [](const ConfigSetting& a, const ConfigSetting& b) { return a.line < b.line; };
+    std::stable_sort(out_.settings.begin(), out_.settings.end(), by_line);
+    return std::move(out_);
+  }
+
+ private:
+  [[noreturn]] void fail(std::size_t line, const std::string& message) const {
+    throw ConfigError(out_.path, line, message);
+  }
+  [[noreturn]] void wrong_type(const std::string& key, const toml::node& node, std::string_view expected) const {
+    fail(line_of(node), key + ": expected " + std::string(expected) + ", not " + std::string(type_of(node)));
+  }
+  static std::size_t line_of(const toml::node& node) { return node.source().begin.line; }
+
+  void read_setting(const std::string& key, std::size_t line, const toml::node& node) {
+    ConfigSetting setting{key, false, line};
+    if (const auto flag = node.value_exact<bool>()) {
+      setting.value = *flag;
+    } else if (const auto integer = node.value_exact<std::int64_t>()) {
+      setting.value = *integer;
+    } else if (const auto number = node.value_exact<double>()) {
+      setting.value = *number;
+    } else if (auto text = node.value_exact<std::string>()) {
+      setting.value = std::move(*text);
+    } else {
+      wrong_type(key, node, "one value");
+    }
+    out_.settings.push_back(std::move(setting));
+  }
+
+  void read_tenants(const toml::node& node) {
+    const toml::table* const tenants = node.as_table();
+    if (tenants == nullptr) wrong_type("tenants", node, "a table of tenants");
+    for (const auto& [key, entry] : *tenants) {
+      const std::string name(key.str());
+      const std::string field = "tenants." + folio::quoted(name);
+      if (name.size() > kMaxTenantBytes) {
+        fail(key.source().begin.line, field + ": a name has at most " + std::to_string(kMaxTenantBytes) + " bytes");
+      }
+      const toml::table* const tenant = entry.as_table();
+      if (tenant == nullptr) wrong_type(field, entry, "a table with weight");
+      refuse_unknown_keys(field, *tenant, {"weight"});
+      const toml::node* const weight = tenant->get("weight");
+      if (weight == nullptr) fail(key.source().begin.line, field + ": weight is missing");
+      out_.tenant_weights[name] = read_weight(field + ".weight", *weight);
+    }
+  }
+
+  double read_weight(const std::string& field, const toml::node& node) const {
+    if (!node.is_number()) wrong_type(field, node, "a number");
+    const double weight = *node.value<double>();
+    if (!std::isfinite(weight) || weight <= 0) {
+      std::ostringstream text;
+      text << weight;
+      fail(line_of(node), field + ": " + text.str() + " is not a finite number above 0");
+    }
+    return weight;
+  }
+
+  void read_pins(const toml::node& node) {
+    const toml::array* const pins = node.as_array();
+    if (pins == nullptr) wrong_type("pin", node, "tables, each begun by [[pin]]");
+    for (const toml::node& entry : *pins) {
+      const toml::table* const pin = entry.as_table();
+      if (pin == nullptr) wrong_type("pin", entry, "tables, each begun by [[pin]]");
+      read_pin(*pin);
+    }
+  }
+
+  void read_pin(const toml::table& table) {
+    refuse_unknown_keys("pin", table, {"text", "system", "salt", "ms"});
+    PinnedPrefix pin;
+    pin.where = sanitize_utf8(place(out_.path, line_of(table))) + ": pin";
+    const bool has_text = read_text(table, "text", pin.text);
+    const bool has_system = read_text(table, "system", pin.system);
+    if (has_text == has_system) fail(line_of(table), "pin: exactly one of text and system is needed");
+    for (const auto& [key, value] : {std::pair("text", &pin.text), std::pair("system", &pin.system)}) {
+      if (table.contains(key) && value->empty()) fail(line_of(*table.get(key)), std::string("pin.") + key + ": empty");
+    }
+    if (read_text(table, "salt", pin.salt) && pin.salt.size() > kMaxSaltBytes) {
+      fail(line_of(*table.get("salt")), "pin.salt: " + std::to_string(pin.salt.size()) + " bytes, at most " +
+                                            std::to_string(kMaxSaltBytes) + " are taken");
+    }
+    if (const toml::node* const ms = table.get("ms")) {
+      const auto value = ms->value_exact<std::int64_t>();
+      constexpr std::int64_t kMaxMs = std::numeric_limits<std::uint32_t>::max();
+      if (!value) wrong_type("pin.ms", *ms, "an integer");
+      if (*value < 1 || *value > kMaxMs) {
+        fail(line_of(*ms), "pin.ms: " + std::to_string(*value) + " is not in [1, " + std::to_string(kMaxMs) +
+                               "]; leave it out for ever");
+      }
+      pin.ms = *value;
+    }
+    out_.pins.push_back(std::move(pin));
+  }
+
+  // False when `key` is not there.
+  bool read_text(const toml::table& table, const char* key, std::string& out) const {
+    const toml::node* const node = table.get(key);
+    if (node == nullptr) return false;
+    const auto* const text = node->as_string();
+    if (text == nullptr) wrong_type(std::string("pin.") + key, *node, "a string");
+    out = text->get();
+    return true;
+  }
+
+  void refuse_unknown_keys(const std::string& field, const toml::table& table,
+                           std::initializer_list<std::string_view> known) const {
+    for (const auto& [key, node] : table) {
+      if (std::find(known.begin(), known.end(), key.str()) != known.end()) continue;
+      fail(key.source().begin.line, field + ": unknown key " + folio::quoted(key.str()));
+    }
+  }
+
+  ConfigFile out_;
+};
+
+// The flag as it is written on the command line; none for what only a command line can ask (--help, --config itself).
+CLI::Option* find_option(CLI::App& app, const std::string& key) {
+  if (key == "help" || key == "version") return nullptr;
+  return key.empty() ? nullptr : app.get_option_no_throw("--" + key);
+}
+
+// What the option's type name says that it takes: the value as a command line would spell it, or what is expected.
+std::optional<std::string> spelled(const CLI::Option& option, const ConfigSetting& setting, std::string& expected) {
+  const std::string type = option.get_items_expected_max() == 0 ? "FLAG" : option.get_type_name();
+  const auto takes = [&type](std::string_view name) { return std::string_view(type).starts_with(name); };
+  expected = takes("FLAG")    ? "true or false"
+             : takes("INT")   ? "an integer"
+             : takes("FLOAT") ? "a number"
+             : takes("SIZE")  ? "a string as \"2GiB\", or an integer of bytes"
+                              : "a string";
+  if (const auto* flag = std::get_if<bool>(&setting.value)) {
+    if (takes("FLAG")) return *flag ? "true" : "false";
+  } else if (const auto* integer = std::get_if<std::int64_t>(&setting.value)) {
+    if (takes("INT") || takes("FLOAT") || takes("SIZE")) return std::to_string(*integer);
+  } else if (const auto* number = std::get_if<double>(&setting.value)) {
+    if (takes("FLOAT")) {
+      std::ostringstream text;
+      text.precision(std::numeric_limits<double>::max_digits10);
+      text << *number;
+      return text.str();
+    }
+  } else if (!takes("FLAG") && !takes("INT") && !takes("FLOAT")) {
+    return std::get<std::string>(setting.value);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+ConfigError::ConfigError(const std::string& path, std::size_t line, const std::string& message)
+    : std::runtime_error(sanitize_utf8(place(path, line) + ": " + message)) {}
+
+ConfigFile read_config_file(const std::string& path) {
+  const std::string text = read_text_file(path);
+  try {
+    return Reader(path).read(toml::parse(text, path));
+  } catch (const toml::parse_error& error) {
+    throw ConfigError(path, error.source().begin.line, "not TOML: " + std::string(error.description()));
+  }
+}
+
+void apply_settings(const ConfigFile& file, CLI::App& app) {
+  for (const ConfigSetting& setting : file.settings) {
+    const auto fail = [&](const std::string& what) { throw ConfigError(file.path, setting.line, what); };
+    if (setting.key == "config") fail("config: a file cannot name another");
+    CLI::Option* const option = find_option(app, setting.key);
+    if (option == nullptr)
+      fail("unknown key " + folio::quoted(setting.key) + ": the keys are the flags' names, tenants and pin");
+    std::string expected;
+    const auto value = spelled(*option, setting, expected);
+    if (!value) fail(setting.key + ": expected " + expected);
+    for (const CLI::Option* other : option->get_excludes()) {
+      if (other->count() > 0) fail(setting.key + ": not together with " + other->get_name().substr(2));
+    }
+    try {
+      option->add_result(*value);
+      option->run_callback();
+    } catch (const CLI::ParseError& error) {
+      const std::string_view what = error.what();
+      fail(std::string(what.substr(what.starts_with("--") ? 2 : 0)));
+    }
+  }
+}
+
+}  // namespace folio
