@@ -349,12 +349,17 @@ Logits CpuBackend::logits(const float* x, Norm norm, const WeightMatrix& matrix)
   return result;
 }
 
+// Samples of one row (forks, side by side) are for one worker: each changes the row on its way.
 void CpuBackend::sample(const Logits& logits, std::span<const SampleRequest> samples, std::span<SampledToken> out) {
   pool_.parallel_for(static_cast<std::int64_t>(samples.size()), 1,
                      [&](std::int64_t begin, std::int64_t end, int worker) {
+                       SamplerScratch& scratch = scratch_->samplers[static_cast<std::size_t>(worker)];
                        for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
-                         out[i] = sample_row(samples[i], logits.row(samples[i].logit_row),
-                                             scratch_->samplers[static_cast<std::size_t>(worker)]);
+                         const std::int32_t row = samples[i].logit_row;
+                         if (i > 0 && samples[i - 1].logit_row == row) continue;
+                         for (std::size_t k = i; k < samples.size() && samples[k].logit_row == row; ++k) {
+                           out[k] = sample_row(samples[k], logits.row(row), scratch);
+                         }
                        }
                      });
 }
