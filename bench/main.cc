@@ -3,6 +3,10 @@
 #include <cstdio>
 #include <exception>
 
+#include "bench/memory.h"
+#include "bench/prefix.h"
+#include "bench/schedule.h"
+#include "bench/stall.h"
 #include "bench/throughput.h"
 
 int main(int argc, char** argv) {
@@ -27,14 +31,18 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
   throughput->add_flag("--json", options.json, "one JSON object a line");
+  throughput->callback([&] {
+    options.cases = parse_cases(cases);
+    run_throughput(options);
+  });
+  add_prefix_command(app);
+  add_memory_command(app);
+  add_stall_command(app);
+  add_schedule_command(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& end) {
     return app.exit(end) == 0 ? 0 : 2;
-  }
-  try {
-    options.cases = parse_cases(cases);
-    run_throughput(options);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "folio-bench: %s\n", e.what());
     return 1;

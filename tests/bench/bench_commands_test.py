@@ -1,0 +1,172 @@
+"""folio-bench, each command in a form that takes a second: its JSON has its fields and says what must hold whatever the
+machine does, and flags that make no sense are refused by name. No figure of speed is judged here."""
+
+import json
+import math
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BENCH = os.environ["FOLIO_BENCH"]
+TINY = "tests/reference/tiny_models/llama-mha.gguf"  # context 512
+TRACE = pathlib.Path("bench/traces/chat_1000.csv")
+
+
+def run(*args):
+    return subprocess.run([BENCH, *args], capture_output=True, text=True, timeout=240, check=False)
+
+
+def rows(*args):
+    done = run(*args, "--json")
+    if done.returncode != 0:
+        raise AssertionError(f"folio-bench {' '.join(args)}: {done.returncode}\n{done.stderr}")
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+class Throughput(unittest.TestCase):
+    def test_rows(self):
+        first, second = rows("throughput", "--model", TINY, "--cases", "2,16,8;1,32,1", "--threads", "1")
+        self.assertEqual((first["B"], first["PP"], first["TG"]), (2, 16, 8))
+        self.assertGreater(first["prefill_tok_s"], 0)
+        self.assertGreater(first["decode_tok_s"], 0)
+        self.assertIsNone(second["decode_tok_s"])
+
+    def test_prefill_is_computed_each_time(self):
+        """A prefix cache would make the repeats of a long prompt nearly free, far faster than the first of a short one."""
+        short, long = rows("throughput", "--model", TINY, "--cases", "1,32,1;1,480,1", "--threads", "1", "--repeat", "5")
+        self.assertLess(long["prefill_tok_s"], 5 * short["prefill_tok_s"])
+
+
+class Prefix(unittest.TestCase):
+    def test_rows(self):
+        off, cold, warm = rows("prefix", "--model", TINY, "--users", "6", "--prefix", "128", "--tail", "32",
+                               "--repeat", "1", "--threads", "1")
+        self.assertEqual([row["cache"] for row in (off, cold, warm)], ["off", "cold", "warm"])
+        for row in (off, cold, warm):
+            self.assertGreater(row["ttft_p50_ms"], 0)
+            self.assertLessEqual(row["ttft_p50_ms"], row["ttft_p99_ms"])
+            self.assertLessEqual(row["ttft_p99_ms"], row["ttft_max_ms"])
+            self.assertGreaterEqual(row["of_ideal"], 1)
+        self.assertEqual(off["hit_rate"], 0)
+        self.assertGreaterEqual(off["held_blocks"], 6 * 128 / 16)
+        self.assertGreater(cold["hit_rate"], 0)
+        # The system prompt once, tails and half a dozen blocks that are begun.
+        self.assertLess(warm["held_blocks"], warm["ideal_blocks"] + 6 + 1)
+        prompts = warm["prefix"] * 6 / warm["hit_rate"]  # tokens of all prompts
+        self.assertTrue(6 * (128 + 16) <= prompts <= 6 * (128 + 48), prompts)
+
+
+class Memory(unittest.TestCase):
+    def test_whole_trace(self):
+        paged, exact, asked, context = rows("memory")
+        self.assertEqual(paged["allocation"], "paged, blocks of 16")
+        # The books are the same on every machine but for who came first in which step; these are far from the edge.
+        self.assertLess(paged["unused_percent"], 4)
+        self.assertGreater(paged["mean_sequences"], exact["mean_sequences"])
+        self.assertGreater(exact["mean_sequences"], asked["mean_sequences"])
+        self.assertEqual(context["mean_sequences"], 4096 * 16 / 8192)
+        self.assertGreater(context["unused_percent"], asked["unused_percent"])
+        for row in (paged, exact, asked, context):
+            self.assertGreater(row["held_percent"], 90)
+            self.assertLessEqual(row["held_percent"], 100)
+            self.assertGreaterEqual(row["peak_unused_percent"], row["unused_percent"])
+
+    def test_on_a_model(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".csv") as trace:
+            trace.write("prompt_tokens,output_tokens,max_tokens\n" + "100,40,64\n" * 12)
+            trace.flush()
+            paged, exact, asked, context = rows("memory", "--model", TINY, "--trace", trace.name, "--kv-blocks", "32",
+                                                "--max-context", "512", "--threads", "1")
+        self.assertGreater(paged["loaded_steps"], 0)
+        self.assertEqual(exact["mean_sequences"], 3)  # 512 // 140
+        self.assertEqual(asked["mean_sequences"], 3)
+        self.assertEqual(context["mean_sequences"], 1)
+
+    def test_trace_is_what_it_says(self):
+        made = subprocess.run([sys.executable, str(TRACE.parent / "make_trace.py")], capture_output=True, text=True,
+                              check=True)
+        self.assertEqual(TRACE.read_text(), made.stdout)
+        lengths = [tuple(map(int, line.split(","))) for line in made.stdout.splitlines()[1:]]
+        self.assertEqual(len(lengths), 1000)
+        for column, (median, p95) in enumerate([(120, 900), (180, 700)]):
+            values = sorted(row[column] for row in lengths)
+            self.assertAlmostEqual(statistics.median(values), median, delta=1)
+            self.assertTrue(values[949] <= p95 * 1.01 and values[950] >= p95 * 0.99, values[949:951])
+
+    def test_bad_trace(self):
+        for text, reason in [("1,2\n", "line 2"), ("1,0,3\n", "line 2"), ("5,5,4\n", "line 2"), ("9000,1,1\n", "line 2"),
+                             ("", "no requests")]:
+            with tempfile.NamedTemporaryFile("w", suffix=".csv") as trace:
+                trace.write("prompt_tokens,output_tokens,max_tokens\n" + text)
+                trace.flush()
+                done = run("memory", "--trace", trace.name)
+            self.assertEqual(done.returncode, 1, text)
+            self.assertIn("--trace", done.stderr)
+            self.assertIn(reason, done.stderr)
+
+
+class Stall(unittest.TestCase):
+    def test_rows(self):
+        target, none = rows("stall", "--model", TINY, "--streams", "3", "--stream-prompt", "16", "--tokens-before", "32",
+                            "--prompt", "400", "--max-batch-tokens", "64", "--repeat", "1", "--threads", "1")
+        self.assertEqual((target["target_itl_ms"], none["target_itl_ms"]), (50, 0))
+        for row in (target, none):
+            self.assertGreaterEqual(row["during_p50_ms"], 0.01)
+            self.assertLessEqual(row["during_p50_ms"], row["during_p99_ms"])
+            self.assertLessEqual(row["during_p99_ms"], row["during_max_ms"])
+            self.assertLess(row["during_max_ms"], row["newcomer_ttft_ms"] + row["before_p99_ms"] + 1000)
+        self.assertIsNone(none["p99_of_target"])
+        self.assertEqual(none["chunks"], math.ceil(400 / (64 - 3)))
+
+
+class Schedule(unittest.TestCase):
+    def test_rows(self):
+        result = rows("schedule", "--num-seqs", "32", "--context", "512", "--steps", "64", "--cached-blocks", "128,2048")
+        self.assertEqual([(row["depth"], row["evicts"]) for row in result],
+                         [(1, False), (1, False), (2, False), (2, False), (1, True)])
+        self.assertEqual([row["cached_blocks"] for row in result[:4]], [128, 2048] * 2)
+        for row in result:
+            self.assertGreater(row["step_us"], 0)
+            self.assertLessEqual(row["step_us"], row["step_p99_us"])
+            self.assertEqual(row["allocations_a_step"], 0)
+            self.assertGreater(row["newcomer_allocations"], 0)  # its tokens, at least: allocations are seen
+
+
+class Flags(unittest.TestCase):
+    def test_refused_by_name(self):
+        tiny = ("--model", TINY)
+        for args, name, code in [
+                ((), "subcommand", 2),
+                (("prefix",), "--model", 2),
+                (("prefix", "--model", "no/such.gguf"), "--model", 2),
+                (("prefix", *tiny, "--users", "0"), "--users", 2),
+                (("prefix", *tiny, "--prefix", "600"), "--prefix", 1),
+                (("prefix", *tiny, "--prefix", "64", "--tail", "8", "--isa", "mmx"), "isa", 1),
+                (("memory", "--block-size", "15"), "--block-size", 2),
+                (("memory", "--trace", "no/such.csv"), "--trace", 1),
+                (("memory", "--kv-blocks", "100"), "--kv-blocks", 1),
+                (("memory", "--trace", str(TRACE), *tiny), "--max-context", 1),
+                (("stall", *tiny, "--target-itl-ms", "50,-1"), "--target-itl-ms", 2),
+                (("stall", *tiny), "--prompt", 1),
+                (("stall", *tiny, "--prompt", "64", "--stream-prompt", "500"), "--stream-prompt", 1),
+                (("schedule", "--num-seqs", "0"), "--num-seqs", 2),
+                (("schedule", "--cached-blocks", "x"), "--cached-blocks", 2),
+                (("schedule", "--no-such-flag"), "--no-such-flag", 2),
+                (("throughput", *tiny, "--cases", "1,2"), "--cases", 1)]:
+            done = run(*args)
+            self.assertEqual(done.returncode, code, args)
+            self.assertIn(name, done.stderr, args)
+
+    def test_columns(self):
+        done = run("schedule", "--num-seqs", "4", "--context", "64", "--steps", "8", "--cached-blocks", "16")
+        header, *lines = [line.split() for line in done.stdout.splitlines()]
+        self.assertEqual(header[:2], ["depth", "cached_blocks"])
+        self.assertEqual([len(line) for line in lines], [len(header)] * 3)
+
+
+if __name__ == "__main__":
+    unittest.main()
