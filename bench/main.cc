@@ -22,7 +22,7 @@ int main(int argc, char** argv) {
   throughput->add_option("--threads", options.model.num_threads, "0: the cores this process may use")
       ->check(CLI::Range(0, 1024));
   throughput->add_option("--isa", options.model.isa, "auto, avx512, avx2, scalar")->capture_default_str();
-  throughput->add_option("--kv-dtype", options.model.kv_dtype, "f16, f32")->capture_default_str();
+  throughput->add_option("--kv-dtype", options.model.kv_dtype, "f16, bf16, int8, f32")->capture_default_str();
   throughput->add_option("--block-size", options.model.block_size)->capture_default_str();
   throughput->add_option("--max-batch-tokens", options.max_batch_tokens)
       ->check(CLI::Range(1, 1 << 20))

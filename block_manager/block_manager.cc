@@ -76,8 +76,10 @@ bool BlockManager::make_room(BlockTable& table, std::int64_t num_tokens) {
 
 BlockTable BlockManager::fork(const BlockTable& table, std::int64_t num_tokens) {
   const std::int32_t num_shared = blocks_for(num_tokens);
-  FOLIO_CHECK(num_shared <= table.size() && table.num_sealed_ <= num_shared, "a fork shares what is there");
+  const std::int64_t num_sealed = std::int64_t{table.num_sealed_} * block_size_;
+  FOLIO_CHECK(num_shared <= table.size() && num_sealed <= num_tokens, "a fork shares what is there");
   BlockTable copy = make_table(table.tip_);
+  copy.ids_.reserve(table.ids_.capacity());
   for (BlockId block : table.ids().first(static_cast<std::size_t>(num_shared))) hold(block, copy);
   copy.num_sealed_ = table.num_sealed_;
   return copy;

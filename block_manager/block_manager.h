@@ -4,14 +4,16 @@
 //
 // The life of a block:
 //
-//             make_room                     full and computed: seal
-//   free ───────────────────> held ───────────────────────────────> held, indexed
-//    ^  ^                       │                                   ^  │
-//    │  └───────────────────────┘ given back                adopt   │  │ given back
-//    │                                                              │  v
-//    └──────────────────────────────────────────────────────────── cached
-//                  evicted: the least recently used, tails before heads
+//              make_room                 full and computed: seal
+//   free ─────────────────────> held ─────────────────────────────> held, indexed
+//    ^   <────── given back ───   ^   <───────── forgotten ────────    │      ^
+//    │                            │                         given back │      │ adopt
+//    │                            │                                    v      │
+//    │                            └─ evicted and taken for another ──── cached
+//    └─────────────────────────────────── forgotten ─────────────────────┘
 //
+// Evicted is the least recently used, tails before heads. Forgotten is what is flushed, what a private domain had, and
+// what continues content that is forgotten or evicted. A pin holds like a table, and so does a copy to come its source.
 // A slot is written only in a block with one holder and no index entry: a table that would write elsewhere gets a copy
 // first (make_writable). Content is found by tokens that were compared, and is indexed only after it was computed.
 #pragma once
@@ -63,7 +65,8 @@ class BlockManager {
   PartialHit partial_hit(const BlockTable& table, std::span<const TokenId> rest) const;
   // Idempotent: the table covers positions [0, num_tokens) from now on, or nothing changed (false).
   bool make_room(BlockTable& table, std::int64_t num_tokens);
-  // A table that holds the same blocks for positions [0, num_tokens). REQUIRES that `table` covers them.
+  // A table that holds the same blocks for positions [0, num_tokens), with as much memory set aside. REQUIRES that
+  // `table` covers them, and that they are not less than what it sealed.
   BlockTable fork(const BlockTable& table, std::int64_t num_tokens);
   // Whether the slot of a position that the table covers may be written.
   bool is_writable(const BlockTable& table, std::int64_t position) const;

@@ -40,7 +40,7 @@ class PrefixIndex {
   ContentRef find_domain(std::string_view salt) const;  // id 0: there is none
   // One that nobody else can open. Its contents go when it is closed.
   ContentRef open_private_domain();
-  // Appends the blocks that lost their content to `dropped`, as drop() and drop_if() do.
+  // Appends the blocks that lost their content to `dropped`, as drop() does.
   void close_domain(ContentRef root, std::vector<BlockId>& dropped);
 
   bool holds(ContentRef content) const { return content.id != 0 && at(content.node).id == content.id; }

@@ -100,10 +100,12 @@ void Delivery::deliver(const Events& events, std::span<SampledToken> tokens) {
   ended_.clear();
 }
 
-// Once: an index may have ended before the request's first step.
 void Delivery::start(Live& live, std::int64_t cached_tokens) {
-  if (std::exchange(live.started, true)) return;
+  live.started = true;
   live.stream->started(live.num_prompt_tokens, cached_tokens);
+  for (const auto& [index, reason] : std::exchange(live.early_ends, {})) {
+    live.stream->finish(index, reason, -1, -1, {});
+  }
   touch(live);
 }
 
@@ -113,7 +115,10 @@ void Delivery::finish(Live& live, const SequenceEvent& event) {
     if (!live.error) live.error = Error{ErrorCode::kDeadlineExceeded, "the time limit passed before the first token"};
     return;
   }
-  start(live, 0);
+  if (!live.started) {
+    live.early_ends.emplace_back(event.index, event.finish);
+    return;
+  }
   StopVerdict stop;
   if (event.sample >= 0) stop = stops_[static_cast<std::size_t>(event.sample)];
   std::string rest;
@@ -125,6 +130,7 @@ void Delivery::finish(Live& live, const SequenceEvent& event) {
 void Delivery::end(const RequestSummary& summary) {
   const auto found = live_.find(summary.request);
   Live& live = *found->second;
+  if (!live.early_ends.empty()) start(live, summary.cached_tokens);
   live.stream->end(stream_end(summary, std::move(live.error)));
   if (live.touched) std::erase(touched_, &live);
   ended_.push_back(std::move(live.stream));

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -47,6 +48,9 @@ class Delivery {
     std::int64_t num_prompt_tokens = 0;
     std::optional<Error> error;
     std::int64_t num_tokens = 0;
+    // Indices that ended before the request's first step. They are told once it is known what the cache had of the
+    // prompt, or that the request never starts.
+    std::vector<std::pair<std::int32_t, FinishReason>> early_ends;
     bool started = false;
     bool touched = false;  // in this delivery
   };

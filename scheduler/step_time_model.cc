@@ -6,17 +6,15 @@
 namespace folio {
 namespace {
 
-constexpr double kForgetting = 0.99;  // a step counts half after 69 more
-constexpr double kUnknown = 1e4;      // variance of a weight of which nothing is known
-constexpr double kMostSurprising =
-    3.0;  // a step that takes more times longer than predicted was disturbed from outside
+constexpr double kForgetting = 0.98;     // a step counts half after 34 more
+constexpr double kMostSurprising = 3.0;  // what takes more times longer than predicted was disturbed from outside
 constexpr double kMaxMs = 1e7;
+constexpr double kLeastMs = 1e-3;
+constexpr double kLeastPace = 1e-3;
+constexpr double kPaceGain = 0.2;  // of a step's surprise in what is believed of the machine's pace
+constexpr int kSweeps = 8;
 
 }  // namespace
-
-StepTimeModel::StepTimeModel() {
-  for (std::size_t i = 0; i < kSize; ++i) covariance_[i][i] = kUnknown;
-}
 
 // Scaled so that a usual step has all of them around 1.
 StepTimeModel::Vector StepTimeModel::features(const StepLoad& load) {
@@ -26,42 +24,41 @@ StepTimeModel::Vector StepTimeModel::features(const StepLoad& load) {
 
 double StepTimeModel::dot(const Vector& x) const {
   double sum = 0;
-  for (std::size_t i = 0; i < kSize; ++i) sum += std::max(weights_[i], 0.0) * x[i];
+  for (std::size_t i = 0; i < kSize; ++i) sum += weights_[i] * x[i];
   return sum;
 }
 
 Duration StepTimeModel::predict(const StepLoad& load) const {
-  const double ms = std::min(dot(features(load)), kMaxMs);
+  const double ms = std::min(pace_ * dot(features(load)), kMaxMs);
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::milli>(ms));
 }
 
 void StepTimeModel::observe(const StepLoad& load, Duration took) {
   const Vector x = features(load);
   double ms = std::clamp(to_ms(took), 0.0, kMaxMs);
-  if (is_ready()) ms = std::min(ms, kMostSurprising * std::max(dot(x), 1.0));
-  Vector px{};
+  if (is_ready()) {
+    const double expected = std::max(dot(x), kLeastMs);
+    ms = std::min(ms, kMostSurprising * pace_ * expected);
+    pace_ = std::max(pace_ + kPaceGain * (ms / expected - pace_), kLeastPace);
+    ms /= pace_;
+  }
   for (std::size_t i = 0; i < kSize; ++i) {
-    for (std::size_t j = 0; j < kSize; ++j) px[i] += covariance_[i][j] * x[j];
+    for (std::size_t j = 0; j < kSize; ++j) products_[i][j] = kForgetting * products_[i][j] + x[i] * x[j];
+    times_[i] = kForgetting * times_[i] + x[i] * ms;
   }
-  double scale = kForgetting;
-  double residual = ms;
-  for (std::size_t i = 0; i < kSize; ++i) {
-    scale += x[i] * px[i];
-    residual -= weights_[i] * x[i];
-  }
-  double trace = 0;
-  for (std::size_t i = 0; i < kSize; ++i) {
-    weights_[i] += px[i] / scale * residual;
-    for (std::size_t j = 0; j < kSize; ++j) covariance_[i][j] -= px[i] * px[j] / scale;
-    trace += covariance_[i][i];
-  }
-  // Forgetting without news makes the covariance grow without end: no more than when nothing was known.
-  const double grow = trace / kForgetting < kUnknown * kSize ? 1 / kForgetting : 1.0;
-  for (Vector& row : covariance_) {
-    for (double& value : row) value *= grow;
-  }
+  for (int sweep = 0; sweep < kSweeps; ++sweep) improve();
   ++num_samples_;
   trusted_rows_ = std::max(trusted_rows_, 2 * load.rows);
+}
+
+// Each weight in turn becomes the best one, of those that are not negative, beside the others as they are.
+void StepTimeModel::improve() {
+  for (std::size_t i = 0; i < kSize; ++i) {
+    if (products_[i][i] <= 0) continue;  // nothing was seen of it yet
+    double rest = times_[i];
+    for (std::size_t j = 0; j < kSize; ++j) rest -= j == i ? 0.0 : products_[i][j] * weights_[j];
+    weights_[i] = std::max(0.0, rest / products_[i][i]);
+  }
 }
 
 }  // namespace folio

@@ -1,5 +1,9 @@
-// How long a step takes, learnt while serving: linear in {1, rows, query-key pairs, K/V rows read, logit rows}, fitted
-// by recursive least squares with forgetting (e.g. L. Ljung, "System Identification", 11.2). One thread.
+// How long a step takes, learnt while serving: linear in {1, rows, query-key pairs, K/V rows read, logit rows}. Least
+// squares with forgetting and without negative weights, which would make more work look cheaper: solved by a few sweeps
+// of coordinate descent from the weights before (V. Franc, V. Hlavac, M. Navara, "Sequential Coordinate-Wise Algorithm
+// for the Non-negative Least Squares Problem", 2005). What recent steps do not tell apart stays as it was. A machine
+// that gets slower does so for all kinds of work: that pace is followed at once, the weights learn what is left. One
+// thread.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -27,7 +31,6 @@ class StepTimeModel {
  public:
   static constexpr std::int64_t kMinSamples = 20;  // before them predictions are not to be relied on
 
-  StepTimeModel();
   void observe(const StepLoad& load, Duration took);
   // Never negative, and never less for more work.
   Duration predict(const StepLoad& load) const;
@@ -41,8 +44,12 @@ class StepTimeModel {
   static Vector features(const StepLoad& load);
   double dot(const Vector& x) const;
 
-  Vector weights_{};                        // milliseconds for each feature
-  std::array<Vector, kSize> covariance_{};  // the inverse of the weighted sum of x x^T
+  void improve();
+
+  Vector weights_{};                      // milliseconds for each feature
+  std::array<Vector, kSize> products_{};  // the sum of x x^T over the steps, those long ago for less
+  Vector times_{};                        // likewise of x times the step's milliseconds
+  double pace_ = 1;                       // of the machine now, over that of the weights
   std::int64_t num_samples_ = 0;
   std::int64_t trusted_rows_ = 64;
 };

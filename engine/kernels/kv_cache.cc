@@ -2,6 +2,8 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -41,14 +43,36 @@ void KvCache::copy_block(BlockId from, BlockId to) {
 }
 
 void KvCache::fill(float value) {
+  if (layout_.type == KvType::kInt8) {
+    fill_int8(value);
+    return;
+  }
   const std::size_t count = layout_.total_bytes() / layout_.element_bytes();
-  if (layout_.type == KvType::kF16) {
-    const std::uint16_t half = float_to_half(value);
-    auto* out = reinterpret_cast<std::uint16_t*>(data_);
-    for (std::size_t i = 0; i < count; ++i) out[i] = half;
-  } else {
-    auto* out = reinterpret_cast<float*>(data_);
-    for (std::size_t i = 0; i < count; ++i) out[i] = value;
+  if (layout_.type == KvType::kF32) {
+    std::fill_n(reinterpret_cast<float*>(data_), count, value);
+    return;
+  }
+  const std::uint16_t bits = layout_.type == KvType::kF16
+                                 ? float_to_half(value)
+                                 : static_cast<std::uint16_t>(__builtin_bit_cast(std::uint32_t, value) >> 16U);
+  std::fill_n(reinterpret_cast<std::uint16_t*>(data_), count, bits);
+}
+
+void KvCache::fill_int8(float value) {
+  const int q = value > 0 ? 127 : value < 0 ? -127 : 0;
+  const float scale = std::fabs(value) / 127.0F;
+  const std::size_t key_scales = layout_.key_scales_at();
+  const std::size_t value_scales = layout_.value_scales_at();
+  const std::size_t heads = layout_.total_bytes() / layout_.head_bytes();
+  std::byte* at = data_;
+  const auto fill_group = [&](std::size_t scales, int byte) {
+    std::memset(at, byte, scales);
+    std::fill_n(reinterpret_cast<float*>(at + scales), kKeyGroup, scale);
+    at += scales + layout_.scale_bytes();
+  };
+  for (std::size_t head = 0; head < heads; ++head) {
+    for (std::size_t g = 0; g < layout_.groups(); ++g) fill_group(key_scales, q + 128);
+    for (std::size_t g = 0; g < layout_.groups(); ++g) fill_group(value_scales, q);
   }
 }
 

@@ -14,8 +14,10 @@ namespace {
 
 KvType kv_type(const std::string& name) {
   if (name == "f16") return KvType::kF16;
+  if (name == "bf16") return KvType::kBF16;
+  if (name == "int8") return KvType::kInt8;
   if (name == "f32") return KvType::kF32;
-  throw std::runtime_error("--kv-dtype " + name + ": unknown; expected f16 or f32");
+  throw std::runtime_error("--kv-dtype " + name + ": unknown; expected f16, bf16, int8 or f32");
 }
 
 std::int32_t context_limit(const GgufFile& file, const DecoderConfig& config, std::int32_t wanted) {

@@ -22,7 +22,7 @@ double weight_of(std::span<const Candidate> candidates) {
   return sum;
 }
 
-// One row on its way through the steps, in their order. `logits` are the modified ones as soon as modify() is done.
+// One row on its way through the steps, in their order. `logits` are the modified ones from modify() to restore().
 class RowSampler {
  public:
   RowSampler(const SampleRequest& request, std::span<float> logits, SamplerScratch& scratch)
@@ -41,7 +41,7 @@ class RowSampler {
   float penalised(float logit, std::int32_t count) const;
   void apply_mask();
   void change(TokenId id, float value);
-  float raw_logit(TokenId id) const;
+  void restore();
   float logprob(float raw) const;
   bool in_vocabulary(TokenId id) const { return id >= 0 && static_cast<std::size_t>(id) < logits_.size(); }
   bool is_greedy() const { return params_.top_k == 1 || !(params_.temperature >= std::numeric_limits<float>::min()); }
@@ -74,7 +74,8 @@ SampledToken RowSampler::sample() {
   read_raw(result);
   modify();
   result.id = is_greedy() ? row_argmax(logits_) : choose();
-  if (params_.num_logprobs >= 0) result.logprob = logprob(raw_logit(result.id));
+  restore();
+  if (params_.num_logprobs >= 0) result.logprob = logprob(logits_[static_cast<std::size_t>(result.id)]);
   return result;
 }
 
@@ -113,10 +114,11 @@ void RowSampler::change(TokenId id, float value) {
   if (logit != kMinusInfinity) logit = std::clamp(value, -kLargest, kLargest);
 }
 
-float RowSampler::raw_logit(TokenId id) const {
-  const auto changed = std::find_if(scratch_.raw.begin(), scratch_.raw.end(),
-                                    [id](const Candidate& candidate) { return candidate.id == id; });
-  return changed == scratch_.raw.end() ? logits_[static_cast<std::size_t>(id)] : changed->value;
+// Others may sample the row too. Backwards: an id may be changed twice.
+void RowSampler::restore() {
+  for (std::size_t i = scratch_.raw.size(); i-- > 0;) {
+    logits_[static_cast<std::size_t>(scratch_.raw[i].id)] = scratch_.raw[i].value;
+  }
 }
 
 void RowSampler::apply_penalties() {

@@ -45,12 +45,13 @@ struct SamplerScratch {
 // Logprobs below this are reported as this, so that they are finite numbers whatever the logits are.
 inline constexpr float kLogprobFloor = -9999.0F;
 
-// The chosen id is always in [0, logits.size()). `logits` has vocab_size (>= 1) values and is overwritten; they should
-// be finite, and one that is not does no harm: NaN and -infinity are not chosen while there is another. When `masked`
-// leaves nothing, it is ignored. Ids outside the vocabulary, in any list, are passed over.
+// The chosen id is always in [0, logits.size()). `logits` has vocab_size (>= 1) values, which are changed on the way
+// and given back as they were: a row may be sampled several times, one after the other. They should be finite, and one
+// that is not does no harm: NaN and -infinity are not chosen while there is another. When `masked` leaves nothing, it
+// is ignored. Ids outside the vocabulary, in any list, are passed over.
 //
 // A token is drawn by walking the kept ids in rising order until the sum of their weights passes uniform_random() times
-// their total. Writes nothing but `logits` and `scratch`, so rows may be sampled on several threads.
+// their total. Writes nothing but `logits` and `scratch`, so different rows may be sampled on several threads.
 SampledToken sample_row(const SampleRequest& request, std::span<float> logits, SamplerScratch& scratch);
 
 // Counter-based: Philox 4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011).

@@ -53,8 +53,14 @@ TEST(EngineThreads, ManyCallersComeAndGo) {
         const int kind = static_cast<int>(random() % 6);
         const int n = 1 + static_cast<int>(random() % 2);
         GenerationRequest request =
-            request_of(static_cast<int>(random() % 3000), 1 + random() % 40, 1 + random() % 40, n);
+            request_of(static_cast<int>(random() % 30), 1 + random() % 40, 1 + random() % 40, n);
         request.priority = static_cast<std::int32_t>(random() % 3);
+        request.tenant = std::to_string(random() % 3);
+        request.cache.salt = std::to_string(random() % 2);
+        request.cache.bypass = random() % 8 == 0;
+        if (!request.cache.bypass && random() % 4 == 0)
+          request.cache.pin_ms = 1 + static_cast<std::int64_t>(random() % 20);
+        if (random() % 8 == 0) request.transport_deadline = rig.clock.now() + std::chrono::milliseconds(random() % 20);
         if (kind == 0) request.deadline = rig.clock.now() + std::chrono::microseconds(random() % 3000);
         Reader reader(n);
         const auto id = rig.engine->submit(request, reader.stream());
@@ -66,6 +72,9 @@ TEST(EngineThreads, ManyCallersComeAndGo) {
         if (kind == 1) rig.engine->cancel(*id);
         if (kind == 2) reader.wait_tokens(random() % 20);
         if (kind == 2) rig.engine->cancel(*id);
+        if (kind == 4) rig.engine->cancel(*id, static_cast<std::int32_t>(random() % 2));
+        if (random() % 16 == 0) rig.engine->flush_prefix_cache();
+        if (random() % 16 == 0) rig.engine->unpin(random() % 2 == 0 ? 0 : *id);
         if (kind == 3) continue;  // nobody reads it
         reader.wait_end();
         for (int index = 0; index < n; ++index) {
@@ -80,6 +89,8 @@ TEST(EngineThreads, ManyCallersComeAndGo) {
     });
   }
   for (std::thread& caller : callers) caller.join();
+  EXPECT_TRUE(rig.engine->wait_idle(rig.clock.now() + std::chrono::seconds(10)));
+  while (rig.engine->load().num_pins > 0) std::this_thread::yield();  // the last expire while nobody is there
   EXPECT_TRUE(rig.idle());
   watching = false;
   watcher.join();

@@ -32,6 +32,7 @@ bool Reader::read() {
     for (const SampledToken& token : delta.tokens) {
       output.ids.push_back(token.id);
       output.logprobs.push_back(token.logprob);
+      output.top.insert(output.top.end(), token.top.begin(), token.top.end());
     }
     output.bytes += delta.bytes;
     output.finish = delta.finish;

@@ -21,6 +21,7 @@ class Reader {
   struct Output {
     std::vector<TokenId> ids;
     std::vector<float> logprobs;
+    std::vector<TokenLogprob> top;  // of all tokens, one after the other
     std::string bytes;
     FinishReason finish = FinishReason::kNone;
     TokenId stop_token = -1;
@@ -33,6 +34,7 @@ class Reader {
   void wait_end();                                              // reads all
   void wait_tokens(std::size_t count, std::int32_t index = 0);  // or the end
   const Output& output(std::int32_t index = 0) const { return outputs_.at(static_cast<std::size_t>(index)); }
+  std::int32_t num_outputs() const { return static_cast<std::int32_t>(outputs_.size()); }
   const std::optional<Usage>& prompt() const { return prompt_; }
   bool ended() const { return end_.has_value(); }
   const StreamEnd& end() const { return *end_; }

@@ -202,6 +202,46 @@ TEST(SchedulerVictims, AWaitingRequestTakesThePlaceOfALowerPriority) {
   world.expect_as_alone();
 }
 
+TEST(SchedulerVictims, AWaitingRequestTakesTheTokensOfALowerPriority) {
+  SchedulerLimits limits = kRoomy;
+  limits.max_batch_tokens = 3;  // each running output has its token: none is left
+  World world(limits);
+  world.submit(1, 8);
+  world.submit(1, 8, 1);
+  world.submit(1, 8);
+  world.step();
+  EXPECT_EQ(world.step(), "2:1 1:1 3:1");
+  world.submit(3, 3, 1);
+  EXPECT_EQ(world.step(), "2:1 1:1 4:1") << "3 gave its token";
+  world.submit(3, 3);
+  world.step();
+  EXPECT_EQ(world.scheduler.counts().num_preemptions, 1) << "an equal takes nothing";
+  world.run_to_end();
+  world.expect_as_alone();
+}
+
+TEST(SchedulerVictims, GoInTheOrderOfPriorityThenOfFirstAdmission) {
+  SchedulerLimits limits = kRoomy;
+  limits.max_num_seqs = 4;
+  World world(limits);
+  world.submit(1, 30);
+  world.step();
+  world.submit(1, 30, 1);
+  world.step();
+  world.submit(1, 30);
+  world.submit(1, 30, -1);
+  world.step();
+  EXPECT_EQ(world.step(), "2:1 1:1 3:1 4:1");
+  for (const char* left : {"2:1 1:1 3:1 5:1", "5:1 2:1 1:1 6:1", "5:1 6:1 2:1 7:1", "5:1 6:1 7:1 8:1"}) {
+    world.submit(1, 30, 2);
+    EXPECT_EQ(world.step(), left);
+  }
+  world.submit(1, 30, 2);
+  EXPECT_EQ(world.step(), "5:1 6:1 7:1 8:1") << "an equal waits";
+  world.run_to_end();
+  world.expect_as_alone();
+}
+
 TEST(SchedulerVictims, NobodyIsPreemptedWhenThatWouldNotBeEnough) {
   World world(tight());
   world.submit(8, 8, 1);

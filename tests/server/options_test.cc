@@ -68,7 +68,7 @@ TEST(Options, ContradictionsAndBadValuesAreRefusedByName) {
       {{"--block-size", "24"}, "--block-size"},
       {{"--http-port", "8080"}, "--http-port"},
       {{"--isa", "sse"}, "--isa"},
-      {{"--kv-dtype", "int8"}, "--kv-dtype"},
+      {{"--kv-dtype", "int4"}, "--kv-dtype"},
       {{"--grpc-port", "70000"}, "--grpc-port"},
       {{"--control-listen", "50052"}, "--control-listen"},
       {{"--control-listen", "127.0.0.1:50051"}, "--control-listen"},

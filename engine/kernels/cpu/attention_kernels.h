@@ -4,34 +4,62 @@
 // each partition is reduced alone and partitions merge in order. Inside a partition a score is one chain over the
 // dimensions in order (one accumulator per row and key lane), an output dimension one chain over the keys in order from
 // +0 (one per row and dimension); masked keys weigh exactly 0 and every slot is finite, so how many groups a tile walks
-// does not matter. Softmax partials and their merge: Milakov, Gimelshein, arXiv:1805.02867; split over the keys as in
-// Flash-Decoding.
+// does not matter. Elements are widened to float exactly; an int8 key's scale multiplies the finished score, an int8
+// value's scale the key's weight. Softmax partials and their merge: Milakov, Gimelshein, arXiv:1805.02867; split over
+// the keys as in Flash-Decoding.
 #pragma once
 
 namespace folio::cpu {
 namespace {
 
+template <class T>
+inline const T* elements(const std::byte* group) {
+  return reinterpret_cast<const T*>(group);
+}
+
+// s += q[d + J] * k[d + J]: one link of every chain.
+template <int J, class Unit, int R, int G>
+inline void add_dim(const Unit (&k)[G], const float* const* queries, int d, Vec (&s)[R][G]) {
+  Vec part[G];
+  for (int g = 0; g < G; ++g) part[g] = k[g].template part<J>();
+  for (int r = 0; r < R; ++r) {
+    const Vec q = set1(queries[r][d + J]);
+    for (int g = 0; g < G; ++g) s[r][g] = fma(q, part[g], s[r][g]);
+  }
+}
+
 // Scores of R rows and G groups of 16 keys: [row][kPartition].
 template <class T, int R, int G>
 inline void score_groups(const PartitionArgs& a, const float* const* queries, int group, float (*scores)[kPartition]) {
+  using Unit = KvUnit<T>;
   Vec s[R][G];
   for (int r = 0; r < R; ++r) {
     for (int g = 0; g < G; ++g) s[r][g] = set1(0.0F);
   }
-  for (int d = 0; d < a.head_dim; ++d) {
-    Vec k[G];
-    for (int g = 0; g < G; ++g) k[g] = load(static_cast<const T*>(a.keys[group + g]) + d * 16);
-    for (int r = 0; r < R; ++r) {
-      const Vec q = set1(queries[r][d]);
-      for (int g = 0; g < G; ++g) s[r][g] = fma(q, k[g], s[r][g]);
+  for (int d = 0; d < a.head_dim; d += Unit::kPack) {
+    Unit k[G];
+    for (int g = 0; g < G; ++g) k[g] = Unit::keys(elements<T>(a.keys[group + g]) + d * 16);
+    const int n = a.head_dim - d;  // the last unit may hold fewer dims than kPack
+    add_dim<0>(k, queries, d, s);
+    if constexpr (Unit::kPack > 1) {
+      if (n > 1) add_dim<1>(k, queries, d, s);
+    }
+    if constexpr (Unit::kPack > 2) {
+      if (n > 2) add_dim<2>(k, queries, d, s);
+      if (n > 3) add_dim<3>(k, queries, d, s);
     }
   }
-  for (int r = 0; r < R; ++r) {
-    for (int g = 0; g < G; ++g) store(scores[r] + (group + g) * 16, s[r][g]);
+  for (int g = 0; g < G; ++g) {
+    for (int r = 0; r < R; ++r) {
+      if constexpr (Unit::kScaled) s[r][g] = mul(s[r][g], load(elements<float>(a.keys[group + g] + a.key_scales_at)));
+      store(scores[r] + (group + g) * 16, s[r][g]);
+    }
   }
 }
 
-// Masks one row's scores, turns them into weights 2^(score - maximum); false if the row sees no key here.
+// Masks one row's scores, turns them into weights 2^(score - maximum), times the scale of the key's V where the type
+// has scales; false if the row sees no key here.
+template <class T>
 inline bool weigh_row(const PartitionArgs& a, int row, int group_begin, int group_end, float* scores) {
   Vec largest = set1(-__builtin_inff());
   for (int g = group_begin; g < group_end; ++g) {
@@ -52,30 +80,45 @@ inline bool weigh_row(const PartitionArgs& a, int row, int group_begin, int grou
   const Vec m = set1(maximum);
   Vec total = set1(0.0F);
   for (int g = group_begin; g < group_end; ++g) {
-    const Vec p = exp2(sub(load(scores + g * 16), m));
-    store(scores + g * 16, p);
+    Vec p = exp2(sub(load(scores + g * 16), m));
     total = add(total, p);
+    if constexpr (KvUnit<T>::kScaled) p = mul(p, load(elements<float>(a.values[g] + a.value_scales_at)));
+    store(scores + g * 16, p);
   }
   a.sum[row] = sum(total);
   return true;
+}
+
+// acc += weight of token t + J * its V: one link of every chain.
+template <int J, class Unit, int R, int D>
+inline void add_token(const Unit (&v)[D], const float (*scores)[kPartition], int t, Vec (&acc)[R][D]) {
+  Vec part[D];
+  for (int i = 0; i < D; ++i) part[i] = v[i].template part<J>();
+  for (int r = 0; r < R; ++r) {
+    const Vec p = set1(scores[r][t + J]);
+    for (int i = 0; i < D; ++i) acc[r][i] = fma(p, part[i], acc[r][i]);
+  }
 }
 
 // acc[row][dims d .. d + 16 D) = sum over keys in order of weight * V.
 template <class T, int R, int D>
 inline void weigh_values(const PartitionArgs& a, int row, int group_begin, int group_end, int d,
                          const float (*scores)[kPartition]) {
+  using Unit = KvUnit<T>;
   Vec acc[R][D];
   for (int r = 0; r < R; ++r) {
     for (int i = 0; i < D; ++i) acc[r][i] = set1(0.0F);
   }
   for (int g = group_begin; g < group_end; ++g) {
-    const T* values = static_cast<const T*>(a.values[g]) + d;
-    for (int t = 0; t < 16; ++t) {
-      Vec v[D];
-      for (int i = 0; i < D; ++i) v[i] = load(values + t * a.padded_dim + i * 16);
-      for (int r = 0; r < R; ++r) {
-        const Vec p = set1(scores[r][g * 16 + t]);
-        for (int i = 0; i < D; ++i) acc[r][i] = fma(p, v[i], acc[r][i]);
+    const T* values = elements<T>(a.values[g]) + d * Unit::kPack;
+    for (int t = 0; t < 16; t += Unit::kPack) {
+      Unit v[D];
+      for (int i = 0; i < D; ++i) v[i] = Unit::values(values + t * a.padded_dim + i * 16 * Unit::kPack);
+      add_token<0>(v, scores, g * 16 + t, acc);
+      if constexpr (Unit::kPack > 1) add_token<1>(v, scores, g * 16 + t, acc);
+      if constexpr (Unit::kPack > 2) {
+        add_token<2>(v, scores, g * 16 + t, acc);
+        add_token<3>(v, scores, g * 16 + t, acc);
       }
     }
   }
@@ -113,7 +156,7 @@ inline void attend_rows(const PartitionArgs& a, int row) {
   for (; g < group_end; ++g) score_groups<T, R, 1>(a, a.queries + row, g, scores);
   bool any = false;
   for (int r = 0; r < R; ++r) {
-    if (weigh_row(a, row + r, group_begin, group_end, scores[r])) {
+    if (weigh_row<T>(a, row + r, group_begin, group_end, scores[r])) {
       any = true;
     } else {
       for (int i = group_begin * 16; i < group_end * 16; ++i) scores[r][i] = 0.0F;

@@ -10,9 +10,11 @@ constexpr int kTileRows = 48;  // query rows that share a partition's K and V wh
 
 }  // namespace
 
-void plan_attention(const StepBatch& batch, const AttentionShape& shape, int num_threads, AttentionPlan& plan) {
+void plan_attention(const StepBatch& batch, const AttentionShape& shape, std::int32_t window, int num_threads,
+                    AttentionPlan& plan) {
   const int group = shape.num_heads / shape.num_kv_heads;
   const int tile_tokens = std::max(1, kTileRows / group);
+  plan.window = window;
   plan.tiles.clear();
   plan.num_partitions = 0;
   plan.max_rows = 0;
@@ -25,9 +27,11 @@ void plan_attention(const StepBatch& batch, const AttentionShape& shape, int num
       tile.sequence = s;
       tile.first_token = token;
       tile.num_tokens = std::min(tile_tokens, end - token);
+      const std::int32_t first = batch.positions[static_cast<std::size_t>(token)];
       const std::int32_t last = batch.positions[static_cast<std::size_t>(token + tile.num_tokens - 1)];
-      tile.first_partition = plan.num_partitions;
-      tile.num_partitions = last / kPartition + 1;
+      tile.first_partition = first_visible(first, window) / kPartition;
+      tile.num_partitions = last / kPartition + 1 - tile.first_partition;
+      tile.first_item = plan.num_partitions;
       plan.num_partitions += tile.num_partitions;
       most_partitions = std::max(most_partitions, tile.num_partitions);
       plan.max_rows = std::max(plan.max_rows, tile.num_tokens * group);
@@ -58,7 +62,7 @@ void TileRunner::begin(const StepBatch& batch, const AttentionShape& shape, cons
       const auto head = static_cast<std::size_t>(t) * static_cast<std::size_t>(shape.num_heads) +
                         static_cast<std::size_t>(kv_head * group + h);
       queries_.push_back(q + head * static_cast<std::size_t>(shape.head_dim));
-      first_key_.push_back(window > 0 ? std::max(0, position - window + 1) : 0);
+      first_key_.push_back(first_visible(position, window));
       end_key_.push_back(position + 1);
     }
   }
@@ -76,14 +80,14 @@ void TileRunner::run_partition(int partition, float* maximum, float* sum, float*
   args.queries = queries_.data();
   args.first_key = first_key_.data();
   args.end_key = end_key_.data();
-  args.partition_start = partition * kPartition;
+  args.partition_start = (tile_.first_partition + partition) * kPartition;
   args.group_begin = std::max(0, first_key_.front() - args.partition_start) / kKeyGroup;
   args.group_end = std::min(kPartitionGroups, (end_key_.back() - args.partition_start + kKeyGroup - 1) / kKeyGroup);
   args.maximum = maximum;
   args.sum = sum;
   args.acc = acc;
-  const void* keys[kPartitionGroups] = {};
-  const void* values[kPartitionGroups] = {};
+  const std::byte* keys[kPartitionGroups] = {};
+  const std::byte* values[kPartitionGroups] = {};
   const BlockId* table = batch_->block_ids.data() + batch_->block_start[static_cast<std::size_t>(tile_.sequence)];
   for (int g = args.group_begin; g < args.group_end; ++g) {
     const std::int32_t position = args.partition_start + g * kKeyGroup;
@@ -94,16 +98,17 @@ void TileRunner::run_partition(int partition, float* maximum, float* sum, float*
   }
   args.keys = keys;
   args.values = values;
-  (layout.type == KvType::kF16 ? kernels_->attend_f16 : kernels_->attend_f32)(args);
+  args.key_scales_at = layout.key_scales_at();
+  args.value_scales_at = layout.value_scales_at();
+  kernels_->attend[static_cast<int>(layout.type)](args);
 }
 
 void TileRunner::run_all(float* out) {
   const int rows = num_rows();
   const int dim = cache_->layout().padded_dim();
-  const int first = first_key_.front() / kPartition;
   float* m = merged_.data();
-  run_partition(first, m, m + rows, m + 2 * rows);
-  for (int p = first + 1; p < tile_.num_partitions; ++p) {
+  run_partition(0, m, m + rows, m + 2 * rows);
+  for (int p = 1; p < tile_.num_partitions; ++p) {
     float* part = part_.data();
     run_partition(p, part, part + rows, part + 2 * rows);
     kernels_->merge(rows, dim, part, part + rows, part + 2 * rows, m, m + rows, m + 2 * rows);
@@ -116,7 +121,7 @@ void TileRunner::merge_stored(const float* stored, std::size_t stride, float* ou
   const int dim = cache_->layout().padded_dim();
   float* m = merged_.data();
   std::fill(m, m + rows, -std::numeric_limits<float>::infinity());
-  for (int p = first_key_.front() / kPartition; p < tile_.num_partitions; ++p) {
+  for (int p = 0; p < tile_.num_partitions; ++p) {
     const float* part = stored + static_cast<std::size_t>(p) * stride;
     kernels_->merge(rows, dim, part, part + rows, part + 2 * rows, m, m + rows, m + 2 * rows);
   }

@@ -1,5 +1,7 @@
-// How a step's attention is cut into work: tiles of query tokens of one sequence, made once a step, the same for all
-// layers. A tile never changes a result (see attention_kernels.h): the cut is only about cores and caches.
+// How a step's attention is cut into work: tiles of query tokens of one sequence, made once a step for each window that
+// the layers have. A tile walks the partitions that hold keys its tokens see, and of these only the 16-token groups
+// that they see: what lies before a window costs nothing and is not read. A tile never changes a result (see
+// attention_kernels.h): the cut is only about cores and caches.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -13,18 +15,26 @@ struct QueryTile {
   std::int32_t sequence = 0;
   std::int32_t first_token = 0;  // row of the step
   std::int32_t num_tokens = 0;
-  std::int32_t first_partition = 0;  // into the plan's partitions, when split
-  std::int32_t num_partitions = 0;   // up to the last token's position
+  std::int32_t first_partition = 0;  // of the sequence: of the first token's first visible key
+  std::int32_t num_partitions = 0;   // from there to the last token's own
+  std::int32_t first_item = 0;       // partitions of the plan's tiles before this one
 };
 
+// The first key that a token sees; window 0: all.
+inline std::int32_t first_visible(std::int32_t position, std::int32_t window) {
+  return window > 0 && position >= window ? position - window + 1 : 0;
+}
+
 struct AttentionPlan {
+  std::int32_t window = 0;
   std::vector<QueryTile> tiles;
   bool split = false;               // partitions of a tile go to different workers and merge afterwards
   std::int32_t num_partitions = 0;  // of all tiles
   std::int32_t max_rows = 0;        // query rows of the largest tile: tokens * heads of a group
 };
 
-void plan_attention(const StepBatch& batch, const AttentionShape& shape, int num_threads, AttentionPlan& plan);
+void plan_attention(const StepBatch& batch, const AttentionShape& shape, std::int32_t window, int num_threads,
+                    AttentionPlan& plan);
 
 // One tile's share of one kv head: prepared pointers, then one kernel call a partition. One per worker, memory reused.
 class TileRunner {
@@ -32,7 +42,7 @@ class TileRunner {
   void begin(const StepBatch& batch, const AttentionShape& shape, const KvCache& cache, const KernelTable& kernels,
              int layer, std::int32_t window, const QueryTile& tile, int kv_head, const float* q);
   int num_rows() const { return static_cast<int>(queries_.size()); }
-  // Results [num_rows] and [num_rows][padded_dim].
+  // `partition` counts from the tile's first. Results [num_rows] and [num_rows][padded_dim].
   void run_partition(int partition, float* maximum, float* sum, float* acc);
   // All partitions in order, merged, finished into out[token][heads * head_dim].
   void run_all(float* out);

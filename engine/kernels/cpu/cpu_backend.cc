@@ -104,7 +104,7 @@ void CpuBackend::begin_step(const StepBatch& batch, std::span<const Rope> ropes)
       }
     });
   }
-  plan_attention(batch, shape_, pool_.num_threads(), plan_);
+  num_plans_ = 0;
 }
 
 void CpuBackend::embed(const WeightMatrix& table, float scale, float* x) {
@@ -223,17 +223,13 @@ void CpuBackend::rotate_and_write_token(std::int32_t token, int layer, int rope,
     if (k_norm.weight != nullptr)
       kernels_.rms_norm(k_row, head_floats, k_norm.weight, k_norm.epsilon, 1, dim, k_row, head_floats);
     kernels_.rope(k_row, cosines, sines, spec.rotary_dim, spec.interleaved);
-    std::byte* keys = cache_.data() + layout.key_group_offset(layer, block, h, offset / kKeyGroup);
-    std::byte* values = cache_.data() + layout.value_group_offset(layer, block, h, offset / kKeyGroup);
-    const int lane = offset % kKeyGroup;
-    const std::ptrdiff_t value_at = static_cast<std::ptrdiff_t>(lane) * layout.padded_dim();
-    if (layout.type == KvType::kF16) {
-      kernels_.write_kv_f16(k_row, v_row, dim, reinterpret_cast<Half*>(keys), lane,
-                            reinterpret_cast<Half*>(values) + value_at);
-    } else {
-      kernels_.write_kv_f32(k_row, v_row, dim, reinterpret_cast<float*>(keys), lane,
-                            reinterpret_cast<float*>(values) + value_at);
-    }
+    const KvSlot to{cache_.data() + layout.key_group_offset(layer, block, h, offset / kKeyGroup),
+                    cache_.data() + layout.value_group_offset(layer, block, h, offset / kKeyGroup),
+                    layout.key_scales_at(),
+                    layout.value_scales_at(),
+                    layout.padded_dim(),
+                    offset % kKeyGroup};
+    kernels_.write_kv[static_cast<int>(layout.type)](k_row, v_row, dim, to);
   }
 }
 
@@ -247,16 +243,28 @@ void CpuBackend::rope_write_kv(int layer, int rope, Norm q_norm, Norm k_norm, fl
   });
 }
 
+// Layers share few windows: the first layer of a step that has one makes its plan.
+const AttentionPlan& CpuBackend::plan_for(std::int32_t window) {
+  for (std::size_t i = 0; i < num_plans_; ++i) {
+    if (plans_[i].window == window) return plans_[i];
+  }
+  if (num_plans_ == plans_.size()) plans_.emplace_back();
+  AttentionPlan& plan = plans_[num_plans_++];
+  plan_attention(*batch_, shape_, window, pool_.num_threads(), plan);
+  return plan;
+}
+
 void CpuBackend::attend(int layer, std::int32_t window, const float* q, float* out) {
-  if (plan_.split) {
-    attend_split(layer, window, q, out);
+  const AttentionPlan& plan = plan_for(window);
+  if (plan.split) {
+    attend_split(layer, plan, q, out);
     return;
   }
-  const auto tiles = static_cast<std::int64_t>(plan_.tiles.size());
+  const auto tiles = static_cast<std::int64_t>(plan.tiles.size());
   pool_.parallel_for(tiles * shape_.num_kv_heads, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
     TileRunner& runner = scratch_->runners[static_cast<std::size_t>(worker)];
     for (std::int64_t i = begin; i < end; ++i) {
-      const QueryTile& tile = plan_.tiles[static_cast<std::size_t>(i / shape_.num_kv_heads)];
+      const QueryTile& tile = plan.tiles[static_cast<std::size_t>(i / shape_.num_kv_heads)];
       runner.begin(*batch_, shape_, cache_, kernels_, layer, window, tile, static_cast<int>(i % shape_.num_kv_heads),
                    q);
       runner.run_all(out);
@@ -264,33 +272,33 @@ void CpuBackend::attend(int layer, std::int32_t window, const float* q, float* o
   });
 }
 
-void CpuBackend::attend_split(int layer, std::int32_t window, const float* q, float* out) {
+void CpuBackend::attend_split(int layer, const AttentionPlan& plan, const float* q, float* out) {
   const std::int64_t heads = shape_.num_kv_heads;
-  const std::size_t stride = partial_floats(plan_.max_rows, cache_.layout().padded_dim());
-  float* partials = scratch_->partials.reserve(product(plan_.num_partitions, heads) * stride);
+  const std::size_t stride = partial_floats(plan.max_rows, cache_.layout().padded_dim());
+  float* partials = scratch_->partials.reserve(product(plan.num_partitions, heads) * stride);
   const auto stored = [&](const QueryTile& tile, std::int64_t head) {
-    return partials + (product(tile.first_partition, heads) + product(head, tile.num_partitions)) * stride;
+    return partials + (product(tile.first_item, heads) + product(head, tile.num_partitions)) * stride;
   };
-  pool_.parallel_for(plan_.num_partitions * heads, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
+  pool_.parallel_for(plan.num_partitions * heads, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
     TileRunner& runner = scratch_->runners[static_cast<std::size_t>(worker)];
     for (std::int64_t i = begin; i < end; ++i) {
       const auto at = static_cast<std::int32_t>(i / heads);
       const auto tile =
-          std::prev(std::upper_bound(plan_.tiles.begin(), plan_.tiles.end(), at,
-                                     [](std::int32_t p, const QueryTile& t) { return p < t.first_partition; }));
-      runner.begin(*batch_, shape_, cache_, kernels_, layer, window, *tile, static_cast<int>(i % heads), q);
-      const std::int32_t partition = at - tile->first_partition;
+          std::prev(std::upper_bound(plan.tiles.begin(), plan.tiles.end(), at,
+                                     [](std::int32_t p, const QueryTile& t) { return p < t.first_item; }));
+      runner.begin(*batch_, shape_, cache_, kernels_, layer, plan.window, *tile, static_cast<int>(i % heads), q);
+      const std::int32_t partition = at - tile->first_item;
       float* part = stored(*tile, i % heads) + static_cast<std::size_t>(partition) * stride;
       const int rows = runner.num_rows();
       runner.run_partition(partition, part, part + rows, part + 2 * rows);
     }
   });
-  const auto tiles = static_cast<std::int64_t>(plan_.tiles.size());
+  const auto tiles = static_cast<std::int64_t>(plan.tiles.size());
   pool_.parallel_for(tiles * heads, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
     TileRunner& runner = scratch_->runners[static_cast<std::size_t>(worker)];
     for (std::int64_t i = begin; i < end; ++i) {
-      const QueryTile& tile = plan_.tiles[static_cast<std::size_t>(i / heads)];
-      runner.begin(*batch_, shape_, cache_, kernels_, layer, window, tile, static_cast<int>(i % heads), q);
+      const QueryTile& tile = plan.tiles[static_cast<std::size_t>(i / heads)];
+      runner.begin(*batch_, shape_, cache_, kernels_, layer, plan.window, tile, static_cast<int>(i % heads), q);
       runner.merge_stored(stored(tile, i % heads), stride, out);
     }
   });
@@ -341,12 +349,17 @@ Logits CpuBackend::logits(const float* x, Norm norm, const WeightMatrix& matrix)
   return result;
 }
 
+// Samples of one row (forks, side by side) are for one worker: each changes the row on its way.
 void CpuBackend::sample(const Logits& logits, std::span<const SampleRequest> samples, std::span<SampledToken> out) {
   pool_.parallel_for(static_cast<std::int64_t>(samples.size()), 1,
                      [&](std::int64_t begin, std::int64_t end, int worker) {
+                       SamplerScratch& scratch = scratch_->samplers[static_cast<std::size_t>(worker)];
                        for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
-                         out[i] = sample_row(samples[i], logits.row(samples[i].logit_row),
-                                             scratch_->samplers[static_cast<std::size_t>(worker)]);
+                         const std::int32_t row = samples[i].logit_row;
+                         if (i > 0 && samples[i - 1].logit_row == row) continue;
+                         for (std::size_t k = i; k < samples.size() && samples[k].logit_row == row; ++k) {
+                           out[k] = sample_row(samples[k], logits.row(row), scratch);
+                         }
                        }
                      });
 }

@@ -42,7 +42,8 @@ class CpuBackend final : public Backend {
   void project(const float* x, int rows, std::span<const Projection> projections, bool add);
   void rotate_and_write_token(std::int32_t token, int layer, int rope, Norm q_norm, Norm k_norm, float query_scale,
                               float* q, float* k, const float* v);
-  void attend_split(int layer, std::int32_t window, const float* q, float* out);
+  const AttentionPlan& plan_for(std::int32_t window);
+  void attend_split(int layer, const AttentionPlan& plan, const float* q, float* out);
 
   const KernelTable& kernels_;
   ThreadPool& pool_;
@@ -50,7 +51,8 @@ class CpuBackend final : public Backend {
   KvCache& cache_;
   const StepBatch* batch_ = nullptr;
   std::vector<Rope> ropes_;
-  AttentionPlan plan_;
+  std::vector<AttentionPlan> plans_;  // one a window; the first num_plans_ are this step's
+  std::size_t num_plans_ = 0;
   std::unique_ptr<Scratch> scratch_;
 };
 

@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/kernels/kv_type.h"
+
 namespace folio::cpu {
 
 struct Half {
@@ -74,14 +76,29 @@ struct PartitionArgs {
   const std::int32_t* end_key;    // [num_rows] one past the last visible key
   std::int32_t partition_start;   // position of the partition's first key
   int group_begin, group_end;     // key groups to walk, of the partition's 16
-  const void* const* keys;        // [16] -> [head_dim][16]
-  const void* const* values;      // [16] -> [16][padded_dim]
+  const std::byte* const* keys;   // [16] -> a group's keys, as kv_cache.h says
+  const std::byte* const* values;
+  std::size_t key_scales_at;  // inside a group: its 16 scales, for a type that has them
+  std::size_t value_scales_at;
   // Result per row: maximum score, sum of 2^(score - maximum), and the sum of V weighted so. A row that sees no key of
   // the partition has maximum -inf and is to be skipped.
   float* maximum;  // [num_rows]
   float* sum;      // [num_rows]
   float* acc;      // [num_rows][padded_dim]
 };
+
+using AttendFn = void (*)(const PartitionArgs& args);
+
+// Where one token's K and V of one head go: its 16-token group in the cache (kv_cache.h) and its lane there.
+struct KvSlot {
+  std::byte* keys;
+  std::byte* values;
+  std::size_t key_scales_at;  // inside the group, for a type that has scales
+  std::size_t value_scales_at;
+  int padded_dim;  // of V
+  int lane;        // token of the group, 0 to 15
+};
+using WriteKvFn = void (*)(const float* k, const float* v, int head_dim, const KvSlot& slot);
 
 struct KernelTable {
   const char* name;
@@ -97,12 +114,10 @@ struct KernelTable {
   void (*gate_gelu)(const float* gate, const float* up, float* out, std::size_t n);  // tanh form
   void (*add)(const float* x, float* inout, std::size_t n);
   void (*scale)(const float* x, float factor, float* out, std::size_t n);
-  // One token of one head into the cache: key column `lane` of a [dim][16] group, value row; clamped to what the type
-  // holds.
-  void (*write_kv_f16)(const float* k, const float* v, int head_dim, Half* keys, int lane, Half* value_row);
-  void (*write_kv_f32)(const float* k, const float* v, int head_dim, float* keys, int lane, float* value_row);
-  void (*attend_f16)(const PartitionArgs& args);
-  void (*attend_f32)(const PartitionArgs& args);
+  // By KvType. What is written is finite, whatever comes: clamped to what the type holds. Bytes of other lanes are not
+  // touched, so that tokens of one group may be written at the same time.
+  WriteKvFn write_kv[static_cast<int>(KvType::kCount)];
+  AttendFn attend[static_cast<int>(KvType::kCount)];
   // Merges a partition's result into the running one, in order: the first is copied, a skipped one changes nothing.
   void (*merge)(int rows, int padded_dim, const float* maximum, const float* sum, const float* acc, float* to_maximum,
                 float* to_sum, float* to_acc);

@@ -3,6 +3,7 @@
 // clang-format off
 #include "engine/kernels/cpu/matmul_kernels.h"
 #include "engine/kernels/cpu/row_kernels.h"
+#include "engine/kernels/cpu/kv_units.h"
 #include "engine/kernels/cpu/attention_kernels.h"
 #include "engine/kernels/cpu/level_table.h"
 // clang-format on

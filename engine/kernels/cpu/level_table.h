@@ -25,10 +25,14 @@ constexpr KernelTable level_table(const char* name) {
   t.gate_gelu = gate<gelu>;
   t.add = add_rows;
   t.scale = scale_rows;
-  t.write_kv_f16 = write_kv<Half>;
-  t.write_kv_f32 = write_kv<float>;
-  t.attend_f16 = attend_partition<Half>;
-  t.attend_f32 = attend_partition<float>;
+  const auto set_kv = [&t](KvType type, WriteKvFn write, AttendFn attend) {
+    t.write_kv[static_cast<int>(type)] = write;
+    t.attend[static_cast<int>(type)] = attend;
+  };
+  set_kv(KvType::kF16, write_kv<Half>, attend_partition<Half>);
+  set_kv(KvType::kF32, write_kv<float>, attend_partition<float>);
+  set_kv(KvType::kBF16, write_kv<BFloat16>, attend_partition<BFloat16>);
+  set_kv(KvType::kInt8, write_kv_int8, attend_partition<std::int8_t>);
   t.merge = merge_rows;
   t.finish = finish_row;
   return t;

@@ -94,25 +94,100 @@ void scale_rows(const float* x, float factor, float* out, std::size_t n) {
 }
 
 // Finite in the cache whatever comes: NaN becomes the lower bound (min and max give their second argument for it).
-template <class T>
-inline Vec clamp_for(Vec x, const T*);
-template <>
-inline Vec clamp_for(Vec x, const Half*) {
-  return min(max(x, set1(-65504.0F)), set1(65504.0F));
+inline Vec clamp(Vec x, float bound) {
+  return min(max(x, set1(-bound)), set1(bound));
 }
+
+// How a type is stored: what it is clamped to, and how many elements of a lane lie side by side.
+template <class T>
+struct StoredAs;
 template <>
-inline Vec clamp_for(Vec x, const float*) {
-  return min(max(x, set1(-3.0e38F)), set1(3.0e38F));
+struct StoredAs<Half> {
+  static constexpr float kBound = 65504.0F;
+  static constexpr int kPack = 1;
+};
+template <>
+struct StoredAs<float> {
+  static constexpr float kBound = 3.0e38F;
+  static constexpr int kPack = 1;
+};
+template <>
+struct StoredAs<BFloat16> {
+  static constexpr float kBound = 3.0e38F;  // rounds to a finite value
+  static constexpr int kPack = 2;
+};
+template <>
+struct StoredAs<std::int8_t> {
+  static constexpr float kBound = 65504.0F;  // as f16: a row with a far outlier has no steps left for its other values
+  static constexpr int kPack = 4;
+};
+
+// To nearest even; the value is finite.
+inline void store(BFloat16* p, Vec x) {
+  float lanes[16];
+  store(lanes, x);
+  for (int i = 0; i < 16; ++i) {
+    const std::uint32_t bits = __builtin_bit_cast(std::uint32_t, lanes[i]);
+    p[i].bits = static_cast<std::uint16_t>((bits + 0x7FFFU + (bits >> 16U & 1U)) >> 16U);
+  }
+}
+
+// One vector of 16 dims from `d`, of which the first n are the head's, into a token's lane of K and of V. K's dims are
+// padded to kPack, V's to 16: the padding is what the vector holds there, 0.
+template <int kPack, class T>
+inline void scatter_keys(const T* dims, int d, int n, T* keys, int lane) {
+  for (int i = 0; i < (n + kPack - 1) / kPack * kPack; ++i) {
+    keys[(d + i) / kPack * kPack * 16 + lane * kPack + i % kPack] = dims[i];
+  }
+}
+template <int kPack, class T>
+inline void scatter_values(const T* dims, int d, int padded_dim, T* values, int lane) {
+  T* row = values + lane / kPack * kPack * padded_dim + lane % kPack;
+  for (int i = 0; i < 16; ++i) row[(d + i) * kPack] = dims[i];
 }
 
 template <class T>
-void write_kv(const float* k, const float* v, int head_dim, T* keys, int lane, T* value_row) {
-  T column[16];
+void write_kv(const float* k, const float* v, int head_dim, const KvSlot& slot) {
+  constexpr int kPack = StoredAs<T>::kPack;
+  constexpr float kBound = StoredAs<T>::kBound;
+  T dims[16];
   for (int d = 0; d < head_dim; d += 16) {
     const int n = head_dim - d < 16 ? head_dim - d : 16;
-    store(column, clamp_for(load_first(k + d, n), keys));
-    for (int i = 0; i < n; ++i) keys[(d + i) * 16 + lane] = column[i];
-    store(value_row + d, clamp_for(load_first(v + d, n), keys));  // the row is padded to 16: the rest is 0
+    store(dims, clamp(load_first(k + d, n), kBound));
+    scatter_keys<kPack>(dims, d, n, reinterpret_cast<T*>(slot.keys), slot.lane);
+    store(dims, clamp(load_first(v + d, n), kBound));
+    scatter_values<kPack>(dims, d, slot.padded_dim, reinterpret_cast<T*>(slot.values), slot.lane);
+  }
+}
+
+// A row's scale: its largest magnitude / 127. A row that is (nearly) zero has scale 0 and decodes to zeros.
+inline float int8_scale(const float* row, int head_dim, float bound) {
+  Vec largest = set1(0.0F);
+  for (int d = 0; d < head_dim; d += 16) {
+    const int n = head_dim - d < 16 ? head_dim - d : 16;
+    largest = max(abs(clamp(load_first(row + d, n), bound)), largest);
+  }
+  const float most = max(largest);
+  return most < 1e-30F ? 0.0F : most / 127.0F;
+}
+
+void write_kv_int8(const float* k, const float* v, int head_dim, const KvSlot& slot) {
+  constexpr float kBound = StoredAs<std::int8_t>::kBound;
+  constexpr int kPack = StoredAs<std::int8_t>::kPack;
+  const float key_scale = int8_scale(k, head_dim, kBound);
+  const float value_scale = int8_scale(v, head_dim, kBound);
+  reinterpret_cast<float*>(slot.keys + slot.key_scales_at)[slot.lane] = key_scale;
+  reinterpret_cast<float*>(slot.values + slot.value_scales_at)[slot.lane] = value_scale;
+  const Vec key_steps = set1(key_scale > 0.0F ? 1.0F / key_scale : 0.0F);
+  const Vec value_steps = set1(value_scale > 0.0F ? 1.0F / value_scale : 0.0F);
+  std::int8_t dims[16];
+  for (int d = 0; d < head_dim; d += 16) {
+    const int n = head_dim - d < 16 ? head_dim - d : 16;
+    store_int8(dims, mul(clamp(load_first(k + d, n), kBound), key_steps));
+    for (std::int8_t& q : dims) q = static_cast<std::int8_t>(q ^ -128);  // as unsigned: q + 128
+    scatter_keys<kPack>(dims, d, n, reinterpret_cast<std::int8_t*>(slot.keys), slot.lane);
+    store_int8(dims, mul(clamp(load_first(v + d, n), kBound), value_steps));
+    scatter_values<kPack>(dims, d, slot.padded_dim, reinterpret_cast<std::int8_t*>(slot.values), slot.lane);
   }
 }
 

@@ -140,6 +140,26 @@ inline Bytes load_bytes(const std::uint8_t* p) {
   return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
           _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32))};
 }
+// Lanes of two bf16 or of four int8: element J of each as floats.
+template <int J>
+inline Vec bf16_of(Bytes a) {
+  const __m256i upper = _mm256_set1_epi32(static_cast<std::int32_t>(0xFFFF0000U));
+  const __m256i lo = J == 0 ? _mm256_slli_epi32(a.lo, 16) : _mm256_and_si256(a.lo, upper);
+  const __m256i hi = J == 0 ? _mm256_slli_epi32(a.hi, 16) : _mm256_and_si256(a.hi, upper);
+  return {_mm256_castsi256_ps(lo), _mm256_castsi256_ps(hi)};
+}
+template <int J>
+inline __m256 int8_half(__m256i a) {
+  return _mm256_cvtepi32_ps(_mm256_srai_epi32(J == 3 ? a : _mm256_slli_epi32(a, 24 - 8 * J), 24));
+}
+template <int J>
+inline Vec int8_of(Bytes a) {
+  return {int8_half<J>(a.lo), int8_half<J>(a.hi)};
+}
+inline Bytes flip_top_bits(Bytes a) {
+  const __m256i top = _mm256_set1_epi8(-128);
+  return {_mm256_xor_si256(a.lo, top), _mm256_xor_si256(a.hi, top)};
+}
 inline Bytes low_nibbles(Bytes a) {
   const __m256i mask = _mm256_set1_epi8(15);
   return {_mm256_and_si256(a.lo, mask), _mm256_and_si256(a.hi, mask)};

@@ -118,6 +118,19 @@ inline Vec to_float(Ints a) {
 inline Bytes load_bytes(const std::uint8_t* p) {
   return {_mm512_loadu_si512(p)};
 }
+// Lanes of two bf16 or of four int8: element J of each as floats.
+template <int J>
+inline Vec bf16_of(Bytes a) {
+  const __m512i upper = _mm512_set1_epi32(static_cast<std::int32_t>(0xFFFF0000U));
+  return {_mm512_castsi512_ps(J == 0 ? _mm512_slli_epi32(a.v, 16) : _mm512_and_si512(a.v, upper))};
+}
+template <int J>
+inline Vec int8_of(Bytes a) {
+  return {_mm512_cvtepi32_ps(_mm512_srai_epi32(J == 3 ? a.v : _mm512_slli_epi32(a.v, 24 - 8 * J), 24))};
+}
+inline Bytes flip_top_bits(Bytes a) {
+  return {_mm512_xor_si512(a.v, _mm512_set1_epi8(-128))};
+}
 inline Bytes low_nibbles(Bytes a) {
   return {_mm512_and_si512(a.v, _mm512_set1_epi8(15))};
 }

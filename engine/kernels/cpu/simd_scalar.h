@@ -155,6 +155,22 @@ inline Bytes load_bytes(const std::uint8_t* p) {
   for (int i = 0; i < 64; ++i) r.v[i] = p[i];
   return r;
 }
+// Lanes of two bf16 or of four int8: element J of each as floats.
+template <int J>
+inline Vec bf16_of(const Bytes& a) {
+  return lanes([&](int i) {
+    return widen(BFloat16{static_cast<std::uint16_t>(a.v[4 * i + 2 * J] | a.v[4 * i + 2 * J + 1] << 8U)});
+  });
+}
+template <int J>
+inline Vec int8_of(const Bytes& a) {
+  return lanes([&](int i) { return static_cast<float>(static_cast<std::int8_t>(a.v[4 * i + J])); });
+}
+inline Bytes flip_top_bits(const Bytes& a) {
+  Bytes r;
+  for (int i = 0; i < 64; ++i) r.v[i] = static_cast<std::uint8_t>(a.v[i] ^ 0x80U);
+  return r;
+}
 inline Bytes low_nibbles(const Bytes& a) {
   Bytes r;
   for (int i = 0; i < 64; ++i) r.v[i] = static_cast<std::uint8_t>(a.v[i] & 15U);

@@ -68,10 +68,17 @@ struct Run {
   int mixed_steps = 0;
 };
 
-Run run(const Subject& subject, const std::string& isa, const Setting& setting,
+// The options that may change bits, and therefore stay the same in a comparison.
+struct Options {
+  std::string isa = "auto";
+  std::string kv_dtype = "f16";
+};
+
+Run run(const Subject& subject, const Options& fixed, const Setting& setting,
         std::span<const GenerationRequest> requests) {
-  const LoadedModel loaded =
-      load_model(subject.file, {.isa = isa, .num_threads = setting.threads, .kv_blocks = setting.num_blocks});
+  const LoadedModel loaded = load_model(
+      subject.file,
+      {.isa = fixed.isa, .num_threads = setting.threads, .kv_dtype = fixed.kv_dtype, .kv_blocks = setting.num_blocks});
   dynamic_cast<Decoder&>(*loaded.model)
       .cache()
       .fill(30000.0F);  // a slot that no table names is poison, large and finite
@@ -119,10 +126,10 @@ Run run(const Subject& subject, const std::string& isa, const Setting& setting,
   return result;
 }
 
-std::vector<Answer> run_alone(const Subject& subject, const std::string& isa) {
+std::vector<Answer> run_alone(const Subject& subject, const Options& fixed) {
   std::vector<Answer> answers;
   for (const GenerationRequest& request : subject.requests) {
-    answers.push_back(run(subject, isa, {.num_blocks = 128}, {&request, 1}).answers.front());
+    answers.push_back(run(subject, fixed, {.num_blocks = 128}, {&request, 1}).answers.front());
   }
   return answers;
 }
@@ -139,18 +146,17 @@ void expect_same(const Run& together, const std::vector<Answer>& alone, const Se
   }
 }
 
-void check_model(const std::string& path, const std::string& isa, int longest_prompt, int output_tokens,
-                 int few_blocks) {
+void check_model(const std::string& path, const Options& fixed, int longest_prompt, int output_tokens, int few_blocks) {
   Subject subject(path);
   make_requests(subject, 16, longest_prompt, output_tokens);
-  const std::vector<Answer> alone = run_alone(subject, isa);
+  const std::vector<Answer> alone = run_alone(subject, fixed);
   std::int64_t preemptions = 0;
   int mixed = 0;
   for (const int threads : {1, 2}) {
     for (const int chunk : {1, 7, 64, 0}) {
       const Setting setting{threads, chunk, few_blocks, static_cast<std::uint64_t>(chunk + threads),
                             chunk == 0 ? 4096 : 512};
-      const Run together = run(subject, isa, setting, subject.requests);
+      const Run together = run(subject, fixed, setting, subject.requests);
       expect_same(together, alone, setting);
       preemptions += together.num_preemptions;
       mixed += together.mixed_steps;
@@ -159,29 +165,39 @@ void check_model(const std::string& path, const std::string& isa, int longest_pr
   EXPECT_GT(preemptions, 0) << "the pool was meant to be too small for all";
   EXPECT_GT(mixed, 0) << "no step mixed decodes with a prefill chunk";
   // With room for all, all sixteen run in one step.
-  const Run roomy = run(subject, isa, {.threads = 2, .num_blocks = 512, .shuffle = 3}, subject.requests);
+  const Run roomy = run(subject, fixed, {.threads = 2, .num_blocks = 512, .shuffle = 3}, subject.requests);
   EXPECT_EQ(roomy.most_slices, 16);
   EXPECT_EQ(roomy.num_preemptions, 0);
   expect_same(roomy, alone, {});
 }
 
-class BitStability : public testing::TestWithParam<std::string> {};
+class BitStability : public testing::TestWithParam<std::tuple<std::string, std::string>> {
+ protected:
+  static Options fixed() { return {std::get<0>(GetParam()), std::get<1>(GetParam())}; }
+};
 
 TEST_P(BitStability, TinyLlama) {
-  check_model("tests/reference/tiny_models/llama-gqa-rope3.gguf", GetParam(), 100, 24, 24);
+  check_model("tests/reference/tiny_models/llama-gqa-rope3.gguf", fixed(), 100, 24, 24);
 }
 TEST_P(BitStability, TinyGemma3WithWindows) {
-  check_model("tests/reference/tiny_models/gemma3.gguf", GetParam(), 100, 24, 24);
+  check_model("tests/reference/tiny_models/gemma3.gguf", fixed(), 100, 24, 24);
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, BitStability, testing::ValuesIn(cpu::available_levels()),
-                         [](const auto& level) { return level.param; });
+INSTANTIATE_TEST_SUITE_P(Levels, BitStability,
+                         testing::Combine(testing::ValuesIn(cpu::available_levels()),
+                                          testing::Values("f16", "bf16", "int8", "f32")),
+                         [](const auto& p) { return std::get<0>(p.param) + "_" + std::get<1>(p.param); });
 
-TEST(BitStabilityLarge, SmolLM2) {
+class BitStabilityLarge : public testing::TestWithParam<std::string> {};
+
+TEST_P(BitStabilityLarge, SmolLM2) {
   if (std::getenv("FOLIO_LARGE_MODEL") == nullptr) GTEST_SKIP() << "run by the ctest entry bit_stability_smollm2";
   if (access(kSmolPath, R_OK) != 0) GTEST_SKIP() << kSmolPath << " is not there: scripts/setup fetches it";
-  check_model(kSmolPath, "auto", 120, 16, 40);
+  check_model(kSmolPath, {.kv_dtype = GetParam()}, 120, 16, 40);
 }
+
+INSTANTIATE_TEST_SUITE_P(KvTypes, BitStabilityLarge, testing::Values("f16", "bf16", "int8"),
+                         [](const auto& p) { return p.param; });
 
 }  // namespace
 }  // namespace folio

@@ -1,0 +1,39 @@
+// A model that is handed on but for this: a block that begins to be written is first overwritten with poison, all of
+// it. Whoever still reads what stood there before, or reads ahead of what was written, gets other numbers than alone.
+#pragma once
+#include <functional>
+#include <vector>
+
+#include "engine/kernels/kv_cache.h"
+#include "engine/model/model.h"
+
+namespace folio {
+
+class PoisonModel final : public Model {
+ public:
+  // `model` was loaded by load_model, has computed nothing yet and outlives this.
+  explicit PoisonModel(Model& model);
+
+  Logits forward(const StepBatch& batch) override;
+  void sample(const Logits& logits, std::span<const SampleRequest> samples, std::span<SampledToken> out) override;
+  std::int32_t vocab_size() const override { return model_.vocab_size(); }
+  std::int32_t max_context() const override { return model_.max_context(); }
+  std::int32_t num_blocks() const override { return model_.num_blocks(); }
+  std::int32_t block_size() const override { return model_.block_size(); }
+
+  // Called first in forward, on the engine's thread; may throw or wait. Set before the engine's first request.
+  void set_hook(std::function<void(const StepBatch&)> hook) { hook_ = std::move(hook); }
+  std::int64_t num_copies() const { return num_copies_; }  // of blocks; to be read while the engine is idle
+  std::int64_t num_taken() const { return num_taken_; }    // blocks that began to be written
+
+ private:
+  void poison(BlockId block);
+
+  Model& model_;
+  KvCache& cache_;
+  std::function<void(const StepBatch&)> hook_;
+  std::int64_t num_copies_ = 0;
+  std::int64_t num_taken_ = 0;
+};
+
+}  // namespace folio
