@@ -224,6 +224,7 @@ class Scheduler {
   StepPlan nothing_;  // the plan without slices
   Events events_;
   std::vector<const BlockTable*> tables_;  // scratch
+  std::vector<std::size_t> victims_;       // scratch of take_places()
   QueueLoad queue_load_;
   SchedulerCounts counts_;
   std::uint64_t num_arrivals_ = 0;

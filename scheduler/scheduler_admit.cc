@@ -106,7 +106,10 @@ void Scheduler::reserve_table(BlockTable& table, const Sequence& sequence) const
 }
 
 bool Scheduler::has_place(const Sequence& newcomer) const {
-  return running_.size() < max_running() || policy::may_replace(newcomer, *running_.back());
+  if (running_.size() < max_running()) return true;
+  const auto last =
+      std::find_if(running_.rbegin(), running_.rend(), [](const Sequence* s) { return !policy::is_overdue(*s); });
+  return last != running_.rend() && policy::may_replace(newcomer, **last);
 }
 
 // Makes sure of a place, of a token and of num_blocks blocks (available now or with the steps in flight) by preempting
@@ -115,17 +118,19 @@ bool Scheduler::take_places(const Sequence& sequence, std::int32_t num_blocks) {
   const std::int32_t available = blocks_.num_available() - num_promised_;
   std::int32_t released = num_coming();
   std::int64_t num_tokens = num_left();
-  std::size_t num_victims = 0;
-  while (available + released < num_blocks || running_.size() - num_victims >= max_running() || num_tokens < 1) {
-    if (num_victims == running_.size()) return false;
-    const Sequence& victim = *running_[running_.size() - 1 - num_victims];
+  victims_.clear();
+  std::size_t i = running_.size();
+  while (available + released < num_blocks || running_.size() - victims_.size() >= max_running() || num_tokens < 1) {
+    if (i-- == 0) return false;
+    const Sequence& victim = *running_[i];
+    if (policy::is_overdue(victim)) continue;
     if (!policy::may_replace(sequence, victim)) return false;
     tables_.push_back(&victim.blocks);
     released = blocks_.num_released_by(tables_);
     num_tokens += victim.num_granted;
-    ++num_victims;
+    victims_.push_back(i);
   }
-  for (; num_victims > 0; --num_victims) preempt(running_.size() - 1);
+  for (const std::size_t victim : victims_) preempt(victim);  // the last first, so that the others keep their places
   return true;
 }
 
