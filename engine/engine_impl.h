@@ -65,6 +65,7 @@ class Engine::Impl {
   bool take_inbox();
   void wait_for_news(std::unique_lock<std::mutex>& lock);
   void add(Submission& submission);
+  void refuse_late();
   void cancel_now(RequestId id, std::int32_t index);
   const Events& run_step(const StepPlan& plan);
   void compute(const StepPlan& plan);
@@ -89,6 +90,7 @@ class Engine::Impl {
   std::vector<SampledToken> sampled_;
   std::vector<TokenId> tokens_;
   Inbox taken_;
+  std::vector<std::pair<RequestId, Error>> refused_;  // of taken_: they could not give a token in time
   StepRecord record_;
   std::int32_t num_unaccounted_ = 0;  // by the last walk
   TimePoint last_walk_{};

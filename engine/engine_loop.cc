@@ -64,6 +64,7 @@ bool Engine::Impl::take_inbox() {
     }
   }
   for (Submission& submission : taken_.submissions) add(submission);
+  refuse_late();
   for (const auto& [id, index] : taken_.cancels) cancel_now(id, index);
   if (taken_.end_all) {
     for (RequestId id : delivery_.live_ids()) {
@@ -91,9 +92,17 @@ void Engine::Impl::add(Submission& submission) {
   delivery_.add(submission.request, submission.stop_rules, std::move(submission.stream));
   if (auto error = scheduler_.submit(std::move(submission.request))) {
     FOLIO_CHECK(error->code == ErrorCode::kDeadlineExceeded, "what submit took, the scheduler takes");
-    delivery_.refuse(id, *std::move(error));
-    settle(1);
+    refused_.emplace_back(id, *std::move(error));
   }
+}
+
+// Their places in the queue are given back before they hear of it, and not before the other newcomers have theirs.
+void Engine::Impl::refuse_late() {
+  if (refused_.empty()) return;
+  publish_load(false);
+  for (auto& [id, error] : refused_) delivery_.refuse(id, std::move(error));
+  settle(refused_.size());
+  refused_.clear();
 }
 
 void Engine::Impl::cancel_now(RequestId id, std::int32_t index) {

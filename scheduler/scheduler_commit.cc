@@ -133,8 +133,8 @@ void Scheduler::pin_prompt(Sequence& sequence) {
   const auto num_blocks = static_cast<std::int32_t>(sequence.num_prompt_tokens() / limits_.block_size);
   if (num_blocks == 0 || sequence.blocks.num_sealed() < num_blocks) return;
   owner.pin_tried = true;
-  const bool for_ever = pin_ms == CacheParams::kPinForever;
-  const TimePoint until = for_ever ? kNoDeadline : now_ + std::chrono::milliseconds(pin_ms);
+  const auto most_ms = std::chrono::duration_cast<std::chrono::milliseconds>(kNoDeadline - now_).count();
+  const TimePoint until = pin_ms >= most_ms ? kNoDeadline : now_ + std::chrono::milliseconds(pin_ms);
   if (pins_.pin(owner.request.id, blocks_.content_of(sequence.blocks, num_blocks), until)) {
     owner.num_pinned_tokens = std::int64_t{num_blocks} * limits_.block_size;
   }

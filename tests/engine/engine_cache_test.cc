@@ -59,7 +59,8 @@ TEST(EngineCache, APinExpiresWhileTheEngineSleeps) {
 
 TEST(EngineCache, APinThatLastsLongIsNotOverSoon) {
   Rig rig;
-  for (const std::int64_t pin_ms : {std::int64_t{1} << 32, std::int64_t{9'000'000'000'000}, CacheParams::kPinForever}) {
+  for (const std::int64_t pin_ms :
+       {std::int64_t{1} << 32, std::int64_t{9'000'000'000'000}, std::int64_t{1} << 44, CacheParams::kPinForever}) {
     run(rig, pinned(1, 18, pin_ms));
     run(rig, request_of(2, 5, 3));  // a schedule releases what expired
     EXPECT_EQ(rig.engine->load().num_pins, 1) << pin_ms;
@@ -168,7 +169,7 @@ struct SlowRig {
 };
 
 TEST(EngineCache, WhatCannotBeInTimeIsRefusedWithoutAStepAndLeavesNothing) {
-  SlowRig rig({});
+  SlowRig rig({.max_queue = 1});
   rig.learn();
   const std::int64_t num_steps = rig.engine->load().num_steps;
   for (int i = 0; i < 5; ++i) {
