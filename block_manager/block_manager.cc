@@ -90,6 +90,12 @@ bool BlockManager::is_writable(const BlockTable& table, std::int64_t position) c
   return pool_.ref_count(block) == 1 && !pool_.is_indexed(block);
 }
 
+bool BlockManager::is_writable(const BlockTable& table, std::int64_t position, const BlockTable& sources) const {
+  const BlockId block = table.ids()[static_cast<std::size_t>(position / block_size_)];
+  const auto for_copies = std::count(sources.ids_.begin(), sources.ids_.end(), block);
+  return pool_.ref_count(block) - for_copies == 1 && !pool_.is_indexed(block);
+}
+
 BlockId BlockManager::make_writable(BlockTable& table, std::int64_t position, BlockTable& sources) {
   BlockId& block = table.ids_[static_cast<std::size_t>(position / block_size_)];
   FOLIO_CHECK(position / block_size_ >= table.num_sealed_, "a sealed block is not written again");

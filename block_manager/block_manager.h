@@ -70,6 +70,8 @@ class BlockManager {
   BlockTable fork(const BlockTable& table, std::int64_t num_tokens);
   // Whether the slot of a position that the table covers may be written.
   bool is_writable(const BlockTable& table, std::int64_t position) const;
+  // The same in a step that first makes its copies from `sources`, which then need the block no more.
+  bool is_writable(const BlockTable& table, std::int64_t position, const BlockTable& sources) const;
   // The table gets a block of its own for the position: what it is to be copied from, which `sources` holds from now
   // on. REQUIRES num_available() > 0.
   BlockId make_writable(BlockTable& table, std::int64_t position, BlockTable& sources);

@@ -54,7 +54,7 @@ struct SchedulerCounts {
   std::int32_t running_requests = 0;  // with a sequence that holds blocks
   std::int32_t waiting_requests = 0;
   std::int64_t num_steps = 0;      // committed or failed
-  std::int64_t prompt_tokens = 0;  // computed, each once
+  std::int64_t prompt_tokens = 0;  // computed, each once for a sequence
   std::int64_t cached_tokens = 0;  // prompt tokens found in the prefix cache
   std::int64_t output_tokens = 0;
   std::int64_t num_preemptions = 0;
@@ -72,7 +72,7 @@ class Scheduler {
   static constexpr int kMaxDepth = 2;
   // What a client must be told before its transport's deadline is sent this much earlier than a step before it.
   static constexpr Duration kTransportMargin = std::chrono::milliseconds(10);
-  static constexpr std::int64_t kMinChunk = 16;     // of the first chunk in a step, whatever the target says
+  static constexpr std::int64_t kMinChunk = 8;      // of the first chunk in a step, whatever the target says
   static constexpr std::int64_t kOutputWeight = 2;  // of an output token in a tenant's counter; a prompt token's is 1
 
   // blocks and clock outlive the scheduler; the sizes in `limits` are those of `blocks`. Weights are above 0; a tenant

@@ -104,7 +104,7 @@ bool Scheduler::grow(std::size_t i) {
 std::int32_t Scheduler::num_missing(const Sequence& sequence) const {
   const std::int64_t position = sequence.num_scheduled;
   if (blocks_.blocks_for(position + 1) > sequence.blocks.size()) return 1;
-  return blocks_.is_writable(sequence.blocks, position) ? 0 : 1;
+  return blocks_.is_writable(sequence.blocks, position, sources_) ? 0 : 1;
 }
 
 void Scheduler::take_next_slot(Sequence& sequence) {
@@ -244,7 +244,7 @@ void Scheduler::add_slice(Sequence& sequence) {
   StepPlan& plan = newest().plan;
   const bool reaches_end = sequence.num_granted == sequence.num_known() - sequence.num_scheduled;
   Slice slice{&sequence, sequence.num_scheduled, sequence.num_granted, reaches_end ? 1 : 0, -1, sequence.epoch};
-  FOLIO_CHECK(blocks_.is_writable(sequence.blocks, slice.first), "a slice writes into blocks of its own");
+  FOLIO_CHECK(blocks_.is_writable(sequence.blocks, slice.first, sources_), "a slice writes into blocks of its own");
   if (slice.first >= sequence.num_tokens()) slice.in_flight_row = sequence.sample_row;
   sequence.num_scheduled += slice.count;
   plan.num_tokens += slice.count;

@@ -28,10 +28,10 @@ const auto kCost = linear_cost(10, 0.5, 0.00002, 0.0005, 0.05);
 void warm_up(World& world) {
   for (int i = 0; i < 8; ++i) world.submit(30 + 20 * i, 3000);
   for (int i = 0; i < 4; ++i) {
-    for (int j = 0; j < 30; ++j) world.step();
+    for (int j = 0; j < 60; ++j) world.step();
     world.submit(100 + 90 * i, 2);
   }
-  for (int j = 0; j < 30; ++j) world.step();
+  for (int j = 0; j < 60; ++j) world.step();
 }
 
 struct Gaps {
@@ -67,7 +67,7 @@ TEST(ChunkSizing, KeepsTheTargetAndWastesNoneOfIt) {
   RecordProperty("steps", static_cast<int>(num_steps));
   EXPECT_LE(gaps.p(1), 50 * 1.05);
   EXPECT_GE(gaps.p(0.1), 50 * 0.85) << "time is left that a larger chunk would have used";
-  EXPECT_LE(num_steps, 4096 / 60);
+  EXPECT_LE(num_steps, 4096 / 58);
 }
 
 TEST(ChunkSizing, WithoutATargetAChunkHasTheWholeBudget) {
@@ -93,7 +93,7 @@ TEST(ChunkSizing, ATargetThatCannotBeKeptStillLetsPromptsThrough) {
   warm_up(world);
   Gaps gaps = prefill(world, 400);
   for (const std::int64_t chunk : gaps.chunks) EXPECT_GE(chunk, 1);
-  EXPECT_LE(gaps.chunks.size(), 400U / 16 + 1);
+  EXPECT_LE(gaps.chunks.size(), 400U / Scheduler::kMinChunk + 1);
 }
 
 TEST(ChunkSizing, FollowsAMachineThatGetsThreeTimesSlower) {

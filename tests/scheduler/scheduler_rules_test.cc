@@ -256,10 +256,10 @@ TEST(SchedulerVictims, NobodyIsPreemptedWhenThatWouldNotBeEnough) {
 
 TEST(SchedulerVictims, WhoCannotGrowAndMayTakeFromNobodyWaitsAndKeepsItsBlocks) {
   World world(tight());
-  world.submit(5, 4);
-  world.submit(12, 4);
-  EXPECT_EQ(world.step(), "1:5 2:12");
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(world.step(), "1:1");  // 2 would need a fourth block
+  world.submit(8, 4);
+  world.submit(8, 4);
+  EXPECT_EQ(world.step(), "1:8 2:8");
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(world.step(), "1:1");  // 2 would need a block too: there was one
   EXPECT_EQ(world.step(), "2:1");
   EXPECT_EQ(world.scheduler.counts().num_preemptions, 0);
   world.run_to_end();
