@@ -113,9 +113,9 @@ bool Scheduler::has_place(const Sequence& newcomer) const {
 }
 
 // Makes sure of a place, of a token and of num_blocks blocks (available now or with the steps in flight) by preempting
-// running sequences of a strictly lower priority, the last first; nobody is preempted when that would not be enough. One
-// block for each running sequence that would not give way stays free: who is let in on the last blocks is the first to
-// lose them, and its work with them.
+// running sequences of a strictly lower priority, the last first; nobody is preempted when that would not be enough.
+// One block for each running sequence that would not give way stays free: who is let in on the last blocks is the first
+// to lose them, and its work with them.
 bool Scheduler::take_places(const Sequence& sequence, std::int32_t num_blocks) {
   num_blocks += static_cast<std::int32_t>(std::ranges::count_if(
       running_, [&](const Sequence* running) { return !policy::may_replace(sequence, *running); }));
