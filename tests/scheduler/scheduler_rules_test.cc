@@ -55,6 +55,34 @@ TEST(SchedulerRules, AShortNewcomerIsServedWhileALongPromptIsUnderWay) {
   EXPECT_EQ(world.told(newcomer).outputs.size(), 1U);
 }
 
+// The drawing in docs/architecture.md.
+TEST(SchedulerRules, TheWorkedExampleIsTrue) {
+  World world(kRoomy);
+  const auto submit = [&](std::vector<TokenId> prompt) {
+    Request request;
+    request.prompt = std::move(prompt);
+    request.max_tokens = 20;
+    return world.submit(std::move(request));
+  };
+  const std::vector<TokenId> beginning = prompt_of(9, 32);
+  ASSERT_EQ(world.submit(4, 20), 1U);  // A
+  ASSERT_EQ(world.submit(4, 20), 2U);  // B
+  EXPECT_EQ(world.step(), "1:4 2:4");
+  const RequestId c = submit(joined(beginning, prompt_of(10, 22)));
+  EXPECT_EQ(world.step(), "1:1 2:1 3:14") << "C has 40 left";
+  ASSERT_EQ(world.submit(6, 20), 4U);                                // D
+  const RequestId e = submit(joined(beginning, prompt_of(11, 10)));  // E
+  ASSERT_EQ(world.submit(5, 20), 6U);                                // F
+  EXPECT_EQ(world.step(), "1:1 2:1 3:7 4:6 6:1");
+  EXPECT_EQ(world.step(), "1:1 2:1 4:1 3:9 6:4");
+  EXPECT_EQ(world.step(), "1:1 2:1 4:1 6:1 3:12");
+  EXPECT_EQ(world.step(), "1:1 2:1 4:1 6:1 3:6 5:6") << "C has sealed the last block that both have";
+  world.run_to_end();
+  world.expect_as_alone();
+  EXPECT_EQ(world.summary(c).cached_tokens, 0);
+  EXPECT_EQ(world.summary(e).cached_tokens, 32);
+}
+
 TEST(SchedulerRules, PriorityComesBeforeArrivalInTheQueue) {
   SchedulerLimits limits = kRoomy;
   limits.max_num_seqs = 1;
