@@ -11,7 +11,7 @@ struct SchedulerLimits;
 
 struct EngineOptions {
   std::int32_t max_num_seqs = 64;
-  std::int32_t max_batch_tokens = 256;                // token budget of a step
+  std::int32_t max_batch_tokens = 512;                // token budget of a step
   std::int32_t max_context = 0;                       // 0: the model's
   std::int32_t max_queue = 1024;                      // waiting requests
   std::int64_t max_queue_tokens = 1 << 22;            // prompt tokens of waiting requests

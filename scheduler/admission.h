@@ -13,7 +13,7 @@ struct SchedulerLimits {
   std::int32_t num_blocks = 0;
   std::int32_t max_context = 0;             // prompt and output tokens of a sequence
   std::int32_t max_num_seqs = 64;           // sequences that hold blocks at a time; never more than max_batch_tokens do
-  std::int32_t max_batch_tokens = 256;      // token budget of a step
+  std::int32_t max_batch_tokens = 512;      // token budget of a step
   std::int32_t max_prefill_chunk = 0;       // most tokens of one sequence in a step; 0: no cap but the budget
   std::int32_t max_queue = 1024;            // requests of which nothing was started yet
   std::int64_t max_queue_tokens = 1 << 22;  // their prompt tokens
