@@ -13,9 +13,10 @@ bool Pins::pin(RequestId owner, ContentRef tip, TimePoint until) {
   const auto same = std::find_if(pins_.begin(), pins_.end(), [&](const Pin& pin) { return pin.tip.id == tip.id; });
   if (same != pins_.end()) {
     same->owner = owner;
+    expiries_.erase(expiries_.find(same->until));
     same->until = std::max(same->until, until);
+    expiries_.insert(same->until);
     std::rotate(same, same + 1, pins_.end());
-    find_next_expiry();
     return true;
   }
   BlockTable chain = blocks_.chain(tip);
@@ -26,49 +27,46 @@ bool Pins::pin(RequestId owner, ContentRef tip, TimePoint until) {
   for (BlockId id : ids) ++holds_[static_cast<std::size_t>(id)];
   num_blocks_ += static_cast<std::int32_t>(num_new);
   pins_.push_back({owner, tip, until, std::move(chain)});
-  find_next_expiry();
+  expiries_.insert(until);
   return true;
 }
 
-void Pins::release_at(std::size_t i) {
-  for (BlockId id : pins_[i].chain.ids()) num_blocks_ -= --holds_[static_cast<std::size_t>(id)] == 0 ? 1 : 0;
-  pins_.erase(pins_.begin() + static_cast<std::ptrdiff_t>(i));
-  find_next_expiry();
+void Pins::uncount(const Pin& pin) {
+  for (BlockId id : pin.chain.ids()) num_blocks_ -= --holds_[static_cast<std::size_t>(id)] == 0 ? 1 : 0;
+  expiries_.erase(expiries_.find(pin.until));
+}
+
+template <class Pred>
+void Pins::release_if(Pred&& pred) {
+  std::erase_if(pins_, [&](const Pin& pin) {
+    const bool goes = pred(pin);
+    if (goes) uncount(pin);
+    return goes;
+  });
 }
 
 void Pins::release(RequestId owner) {
-  for (std::size_t i = pins_.size(); i-- > 0;) {
-    if (pins_[i].owner == owner) release_at(i);
-  }
+  release_if([&](const Pin& pin) { return pin.owner == owner; });
 }
 
 void Pins::release_all() {
-  while (release_oldest()) {
-  }
+  release_if([](const Pin&) { return true; });
 }
 
 void Pins::release_expired(TimePoint now) {
-  if (next_expiry_ > now) return;
-  for (std::size_t i = pins_.size(); i-- > 0;) {
-    if (pins_[i].until <= now) release_at(i);
-  }
+  if (next_expiry() > now) return;
+  release_if([&](const Pin& pin) { return pin.until <= now; });
 }
 
 void Pins::release_gone() {
-  for (std::size_t i = pins_.size(); i-- > 0;) {
-    if (!blocks_.holds(pins_[i].tip)) release_at(i);
-  }
+  release_if([&](const Pin& pin) { return !blocks_.holds(pin.tip); });
 }
 
 bool Pins::release_oldest() {
   if (pins_.empty()) return false;
-  release_at(0);
+  uncount(pins_.front());
+  pins_.pop_front();
   return true;
-}
-
-void Pins::find_next_expiry() {
-  next_expiry_ = kNoDeadline;
-  for (const Pin& pin : pins_) next_expiry_ = std::min(next_expiry_, pin.until);
 }
 
 void Pins::append_tables(std::vector<const BlockTable*>& tables) const {
@@ -80,7 +78,10 @@ bool Pins::counts_agree() const {
   for (const Pin& pin : pins_) {
     for (BlockId id : pin.chain.ids()) ++holds[static_cast<std::size_t>(id)];
   }
-  return holds == holds_ && num_blocks_ == std::count_if(holds.begin(), holds.end(), [](int n) { return n > 0; });
+  std::multiset<TimePoint> expiries;
+  for (const Pin& pin : pins_) expiries.insert(pin.until);
+  return expiries == expiries_ && holds == holds_ &&
+         num_blocks_ == std::count_if(holds.begin(), holds.end(), [](int n) { return n > 0; });
 }
 
 }  // namespace folio

@@ -3,6 +3,8 @@
 // longer, and it belongs to the request that asked last. All pins together hold at most a quota of blocks. One thread.
 #pragma once
 #include <cstdint>
+#include <deque>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -25,11 +27,11 @@ class Pins {
   bool release_oldest();  // the one asked for the longest ago; false: there is none
 
   std::int32_t size() const { return static_cast<std::int32_t>(pins_.size()); }
-  std::int32_t num_blocks() const { return num_blocks_; }  // distinct ones
-  TimePoint next_expiry() const { return next_expiry_; }   // kNoDeadline: none
+  std::int32_t num_blocks() const { return num_blocks_; }                                         // distinct ones
+  TimePoint next_expiry() const { return expiries_.empty() ? kNoDeadline : *expiries_.begin(); }  // kNoDeadline: none
   std::span<const std::int32_t> holds_by_block() const { return holds_; }
   void append_tables(std::vector<const BlockTable*>& tables) const;
-  bool counts_agree() const;  // num_blocks and holds_by_block with the chains
+  bool counts_agree() const;  // num_blocks, holds_by_block and next_expiry with the pins
 
  private:
   struct Pin {
@@ -38,15 +40,16 @@ class Pins {
     TimePoint until{};
     BlockTable chain;
   };
-  void release_at(std::size_t i);
-  void find_next_expiry();
+  template <class Pred>
+  void release_if(Pred&& pred);
+  void uncount(const Pin& pin);
 
   BlockManager& blocks_;
   const std::int32_t max_blocks_;
-  std::vector<Pin> pins_;            // oldest first
+  std::deque<Pin> pins_;             // oldest first
   std::vector<std::int32_t> holds_;  // by block id: chains that hold it
   std::int32_t num_blocks_ = 0;
-  TimePoint next_expiry_ = kNoDeadline;
+  std::multiset<TimePoint> expiries_;  // of pins_
 };
 
 }  // namespace folio
