@@ -88,11 +88,14 @@ void FairQueue::push(Sequence& sequence, TimePoint now) {
   sequence.waiting_since = now;
   sequence.num_agings = 0;
   ++size_;
+  ++priorities_[sequence.owner->request.priority];
   insert(sequence);
 }
 
 void FairQueue::erase(Sequence& sequence) {
   --size_;
+  const auto same = priorities_.find(sequence.owner->request.priority);
+  if (--same->second == 0) priorities_.erase(same);
   if (std::erase(aside_, &sequence) == 0) remove(sequence);
 }
 
@@ -129,16 +132,9 @@ Sequence* FairQueue::first() const {
   return first;
 }
 
-std::int64_t FairQueue::highest_waiting() const {
-  std::int64_t highest = std::numeric_limits<std::int32_t>::min();
-  for_each(
-      [&](const Sequence& sequence) { highest = std::max(highest, std::int64_t{sequence.owner->request.priority}); });
-  return highest;
-}
-
 void FairQueue::age(TimePoint now, std::int64_t highest_running) {
   if (agings_.empty() || agings_.begin()->first > now) return;
-  const std::int64_t highest = std::max(highest_running, highest_waiting());
+  const std::int64_t highest = std::max<std::int64_t>(highest_running, priorities_.rbegin()->first);
   while (!agings_.empty() && agings_.begin()->first <= now) {
     Sequence& sequence = *agings_.begin()->second;
     remove(sequence);

@@ -68,7 +68,6 @@ class FairQueue {
  private:
   void insert(Sequence& sequence);
   void remove(Sequence& sequence);
-  std::int64_t highest_waiting() const;
   double least_counter() const;  // of tenants with requests
   void forget_idle();
 
@@ -77,7 +76,8 @@ class FairQueue {
   std::vector<Tenant*> busy_;                         // with somebody waiting
   std::set<std::pair<TimePoint, Sequence*>> agings_;  // when the next one of a sequence is due
   std::vector<Sequence*> aside_;
-  std::size_t size_ = 0;  // with those set aside
+  std::map<std::int32_t, std::size_t> priorities_;  // of all that wait: how many have it
+  std::size_t size_ = 0;                            // with those set aside
   std::size_t num_active_ = 0;
 };
 

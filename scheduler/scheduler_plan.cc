@@ -73,6 +73,9 @@ void Scheduler::grant_outputs() {
     if (running_[i]->num_pending() == 1 && grow(i)) grant(*running_[i], 1);
   }
   num_outputs_ = granted_.size();
+  for (Sequence* sequence : granted_) {  // once for all of a request's sequences
+    if (std::exchange(sequence->owner->grew, false)) note_peak(*sequence->owner);
+  }
 }
 
 // Room for one more token of the i-th running sequence, taken from those behind it if need be. False: not in this step.
@@ -115,7 +118,7 @@ void Scheduler::take_next_slot(Sequence& sequence) {
     const BlockId from = blocks_.make_writable(sequence.blocks, position, sources_);
     copies_.push_back({from, sequence.blocks.ids()[static_cast<std::size_t>(position / limits_.block_size)]});
   }
-  note_peak(*sequence.owner);
+  sequence.owner->grew = true;
 }
 
 // Into tables_: what is left with the steps in flight.

@@ -46,6 +46,7 @@ struct RequestState {
   std::int32_t num_chunks = 0;
   std::int32_t num_preemptions = 0;
   std::int32_t peak_blocks = 0;
+  bool grew = false;  // in the plan being made: its peak is to be noted
   TimePoint first_scheduled{};
   TimePoint first_token{};
 };
