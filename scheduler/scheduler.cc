@@ -30,7 +30,10 @@ std::optional<Error> Scheduler::submit(Request request) {
   now_ = clock_.now();
   const auto num_prompt = static_cast<std::int64_t>(request.prompt.size());
   if (auto error = refusal(limits_, queue_load_, num_prompt, request.max_tokens, request.n)) return error;
-  if (auto error = cannot_be_in_time(request)) return error;
+  const bool shares = limits_.prefix_cache && !request.cache.bypass;
+  const std::int64_t num_uncached =
+      num_prompt - (shares ? blocks_.num_cached_tokens(request.cache.salt, request.prompt) : 0);
+  if (auto error = cannot_be_in_time(request, num_uncached)) return error;
   FOLIO_CHECK(request.id != 0 && !requests_.contains(request.id), "request ids are unique");
   request.max_tokens = clipped_max_tokens(limits_, num_prompt, request.max_tokens);
 
@@ -40,7 +43,7 @@ std::optional<Error> Scheduler::submit(Request request) {
   state->arrival = ++num_arrivals_;
   state->deadline = std::min(asked.deadline, asked.transport_deadline);
   state->tenant = &queue_.join(asked.tenant);
-  const bool shares = limits_.prefix_cache && !asked.cache.bypass;
+  state->num_uncached_tokens = num_uncached;
   state->domain = shares ? blocks_.open_domain(asked.cache.salt) : blocks_.open_private_domain();
   state->num_live = asked.n;
   state->sequences.reserve(static_cast<std::size_t>(asked.n));
@@ -86,28 +89,36 @@ void Scheduler::unpin(RequestId id) {
   }
 }
 
-// The least time: places and blocks may be waited for beyond it, and nobody knows for how long.
-std::optional<Error> Scheduler::cannot_be_in_time(const Request& request) const {
+// By the least time: for places, for blocks and for other tenants it may wait longer, and what was preempted may have
+// to be computed again; nobody knows. One prompt takes at most half of a step while others wait: so of those before it
+// in its tenant one, the longest, may still be under way when it is done, and only half of the steps' tokens went to
+// that one meanwhile.
+std::optional<Error> Scheduler::cannot_be_in_time(const Request& request, std::int64_t num_uncached) const {
   TimePoint deadline = request.deadline;
   if (request.transport_deadline != kNoDeadline) {
     deadline = std::min(deadline, request.transport_deadline - kTransportMargin);
   }
   if (deadline == kNoDeadline || !step_time_.is_ready()) return std::nullopt;
+  const std::int64_t num_own = std::max<std::int64_t>(num_uncached, 1);
   std::int64_t num_ahead = 0;
+  std::int64_t longest = 0;
+  const auto look_at = [&](const Sequence& sequence, std::int64_t num_tokens) {
+    if (sequence.owner->request.tenant != request.tenant) return;
+    if (std::tuple(-sequence.level, -sequence.num_agings, sequence.owner->deadline) >
+        std::tuple(-std::int64_t{request.priority}, 0, deadline)) {
+      return;
+    }
+    num_ahead += num_tokens;
+    longest = std::max(longest, num_tokens);
+  };
   for (const Sequence* sequence : running_) {
-    if (sequence->num_pending() > 1) num_ahead += sequence->num_pending();
+    if (sequence->num_pending() > 1) look_at(*sequence, sequence->num_pending());
   }
   queue_.for_each([&](const Sequence& sequence) {
-    const bool before = std::tuple(-sequence.level, -sequence.num_agings, sequence.owner->deadline) <=
-                        std::tuple(-std::int64_t{request.priority}, 0, deadline);
-    if (before && sequence.index == 0 && sequence.owner->request.tenant == request.tenant) {
-      num_ahead += sequence.num_tokens();
-    }
+    if (sequence.index == 0 && sequence.admission == 0) look_at(sequence, sequence.owner->num_uncached_tokens);
   });
-  const bool shares = limits_.prefix_cache && !request.cache.bypass;
-  const std::int64_t num_own = static_cast<std::int64_t>(request.prompt.size()) -
-                               (shares ? blocks_.num_cached_tokens(request.cache.salt, request.prompt) : 0);
-  const Duration expected = predicted_prefill(num_ahead + std::max<std::int64_t>(num_own, 1));
+  num_ahead -= longest - std::min(longest, num_own);
+  const Duration expected = predicted_prefill(num_ahead + num_own);
   if (expected <= deadline - now_) return std::nullopt;
   const auto ms = [](Duration d) { return std::to_string(std::max<std::int64_t>(0, std::llround(to_ms(d)))); };
   return Error{ErrorCode::kDeadlineExceeded, "the first token is expected in " + ms(expected) + " ms, after " +
@@ -125,8 +136,13 @@ Duration Scheduler::predicted_prefill(std::int64_t num_tokens) const {
       std::clamp<std::int64_t>(limits_.max_batch_tokens, 1, step_time_.trusted_rows()) - load.rows;
   const std::int64_t chunk =
       std::min(num_tokens, fitting(load, load.rows > 0, 0, std::max<std::int64_t>(room, 1), true));
-  load.add_slice(0, chunk, 1);
-  return step_time_.predict(load) * ((num_tokens + chunk - 1) / chunk);
+  const auto step = [&](std::int64_t count) {
+    StepLoad with = load;
+    with.add_slice(0, count, 1);
+    return step_time_.predict(with);
+  };
+  const std::int64_t rest = num_tokens % chunk;
+  return step(chunk) * (num_tokens / chunk) + (rest > 0 ? step(rest) : Duration::zero());
 }
 
 Duration Scheduler::predicted_queue_time() const {

@@ -181,7 +181,7 @@ class Scheduler {
   void retire(Sequence& sequence);
   void release(Step& step);
 
-  std::optional<Error> cannot_be_in_time(const Request& request) const;
+  std::optional<Error> cannot_be_in_time(const Request& request, std::int64_t num_uncached) const;
   const Step& newest() const { return steps_[static_cast<std::size_t>((oldest_ + num_in_flight_ - 1) % kMaxDepth)]; }
   Step& newest() { return steps_[static_cast<std::size_t>((oldest_ + num_in_flight_ - 1) % kMaxDepth)]; }
   std::span<const BlockTable* const> tables();

@@ -36,8 +36,9 @@ struct RequestState {
   std::int32_t num_live = 0;
   std::int32_t num_running = 0;
 
-  bool started = false;    // a sequence was admitted at some time
-  bool announced = false;  // commit said so
+  std::int64_t num_uncached_tokens = 0;  // of the prompt, on arrival
+  bool started = false;                  // a sequence was admitted at some time
+  bool announced = false;                // commit said so
   bool pin_tried = false;
   std::int64_t num_cached_tokens = 0;
   std::int64_t num_pinned_tokens = 0;

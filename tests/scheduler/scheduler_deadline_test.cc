@@ -92,7 +92,8 @@ TEST(SchedulerDeadline, WhoCannotStartInTimeIsRefusedWithTheNumbers) {
     ASSERT_NE(submit(1280, milliseconds(1800)), 0U);
     // Behind it: as much again.
     EXPECT_EQ(submit(1279, milliseconds(2500)), 0U);
-    EXPECT_THAT(world.refusal->message, testing::HasSubstr("after 1280 prompt tokens of others"));
+    EXPECT_THAT(world.refusal->message, testing::HasSubstr("after 1279 prompt tokens of others"))
+        << "half of the steps";
     EXPECT_NE(submit(1279, milliseconds(1500)), 0U) << "an earlier deadline goes first";
     EXPECT_NE(submit(1278, milliseconds(4000), "another tenant"), 0U);
   }
@@ -109,6 +110,75 @@ TEST(SchedulerDeadline, WhatIsCachedCountsAsDone) {
   again.deadline = world.clock.now() + milliseconds(100);
   again.cache.bypass = true;
   EXPECT_EQ(world.submit(again), 0U);
+}
+
+TEST(SchedulerDeadline, AShortOneIsTakenWhileALongPromptIsUnderWay) {
+  World world(kRoomy);
+  teach(world);
+  world.submit(request_of(777, 3000, 5));
+  world.step();
+  Request request = request_of(778, 10, 1);
+  request.deadline = world.clock.now() + milliseconds(160);
+  const RequestId id = world.submit(std::move(request));
+  ASSERT_NE(id, 0U) << "the long one leaves it half of a step";
+  world.run_to_end();
+  EXPECT_EQ(world.told(id).finish, FinishReason::kLength);
+}
+
+TEST(SchedulerDeadline, WhatIsCachedOfThoseAheadCountsAsDone) {
+  World world(kRoomy);
+  teach(world);
+  const std::vector<TokenId> prefix = prompt_of(777, 1280);
+  world.submit(request_of(777, 1280, 1));
+  world.run_to_end();
+  for (std::uint64_t i = 0; i < 7; ++i) {
+    Request other = request_of(0, 1, 1);
+    other.prompt = joined(prefix, prompt_of(i + 900, 20));
+    other.priority = 1;
+    world.submit(std::move(other));
+  }
+  Request request = request_of(778, 10, 1);
+  request.deadline = world.clock.now() + milliseconds(400);
+  const RequestId id = world.submit(std::move(request));
+  ASSERT_NE(id, 0U);
+  world.run_to_end();
+  EXPECT_EQ(world.told(id).finish, FinishReason::kLength);
+}
+
+// The same histories with the time refused, and with all the time there is: no token came before the time refused. The
+// others come first, so the longer time changes no order.
+TEST(SchedulerDeadline, WhoIsRefusedWouldHaveBeenTooLate) {
+  int num_refused = 0;
+  for (std::uint64_t seed = 1; seed <= 150; ++seed) {
+    const auto first_token = [&](Duration time) -> std::optional<Duration> {
+      World world(kRoomy);
+      teach(world);
+      const auto draw = [&](std::uint64_t i, std::uint64_t below) {
+        return fake_hash(fake_hash(kFakeRoot + seed, 1), static_cast<TokenId>(i)) % below;
+      };
+      const std::uint64_t num_others = draw(0, 6);
+      for (std::uint64_t i = 0; i < num_others; ++i) {
+        Request other =
+            request_of(seed * 10 + i, 1 + static_cast<std::int64_t>(draw(10 + i, i % 2 == 0 ? 50 : 1500)), 3);
+        other.priority = 1;
+        world.submit(std::move(other));
+        for (std::uint64_t step = draw(20 + i, 4); step > 0 && !world.scheduler.empty(); --step) world.step();
+      }
+      Request request = request_of(seed + 5000, 1 + static_cast<std::int64_t>(draw(30, 900)), 1);
+      const TimePoint now = world.clock.now();
+      request.deadline = now + time;
+      const RequestId id = world.submit(std::move(request));
+      if (id == 0) return std::nullopt;
+      world.run_to_end();
+      return world.told(id).times.at(0) - now;
+    };
+    const auto served = first_token(std::chrono::hours(1));
+    ASSERT_TRUE(served);
+    // A tenth for what the model has not learnt to the last digit.
+    EXPECT_TRUE(first_token(*served * 11 / 10)) << seed << ": " << to_ms(*served) << " ms";
+    num_refused += first_token(milliseconds(5)) ? 0 : 1;
+  }
+  EXPECT_GT(num_refused, 100);
 }
 
 TEST(SchedulerDeadline, OneThatExpiresInTheQueueCostsNothing) {
