@@ -1,7 +1,7 @@
 // A sequence's row of block ids: position p lives in block ids()[p / block_size]. Move-only; the blocks go back to the
 // pool when the table goes, the last one first, so that a later reuse of cached blocks eats a prefix from its end.
 // Whole blocks may be shared with other tables; how a table comes to its blocks is BlockManager's. (One row a layer
-// group, when there will be more than one group.)
+// group, when there will be more than one group.) One thread.
 #pragma once
 #include <cstdint>
 #include <span>

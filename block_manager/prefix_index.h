@@ -62,7 +62,6 @@ class PrefixIndex {
   // The block's content goes, and all that hangs under it.
   void drop(BlockId block, std::vector<BlockId>& dropped);
 
-  std::int32_t num_blocks() const { return num_blocks_; }
   std::size_t num_domains() const { return roots_.size() - unused_roots_.size(); }
   std::optional<std::string> broken_invariant() const;
 

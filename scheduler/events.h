@@ -1,4 +1,4 @@
-// What a commit gives back, by request id: the engine routes it to streams.
+// What a commit gives back, by request id: the engine routes it to streams. Values.
 #pragma once
 #include <cstdint>
 #include <vector>

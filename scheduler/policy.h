@@ -3,6 +3,7 @@
 //     tenant with the lowest counter, then who waited more aging periods, then the earliest deadline, then arrival,
 //     then index;
 //   - the victim order does not change while a sequence runs: priority, then first admission (earlier is safer).
+// Functions of their arguments; the scheduler's thread.
 #pragma once
 #include "scheduler/sequence.h"
 

@@ -1,4 +1,5 @@
 // What a step does, decided on the host: prefill, a chunk of it and decode are slices with different counts.
+// Made by the scheduler; read on its thread.
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -99,8 +99,6 @@ TEST_F(GenerationCacheTest, APinEndsByItself) {
   v1::GenerateRequest pin = greedy(kPrompt, 1);
   pin.mutable_cache()->set_pin_ms(1);
   EXPECT_EQ(answer(pin).usage().pinned_tokens(), 32);
-  std::this_thread::sleep_for(5ms);
-  answer(greedy("a", 1));  // an idle engine looks at its clock with the next step
   expect_pins(0, 0);
 }
 
