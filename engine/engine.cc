@@ -70,12 +70,14 @@ void Engine::Impl::cancel(RequestId id, std::int32_t index) {
 }
 
 void Engine::Impl::flush_prefix_cache() {
-  unpin(kFlush);
+  const std::lock_guard lock(mutex_);
+  inbox_.cache_commands.emplace_back(std::nullopt);
+  wake_.notify_one();
 }
 
 void Engine::Impl::unpin(RequestId id) {
   const std::lock_guard lock(mutex_);
-  inbox_.cache_commands.push_back(id);
+  inbox_.cache_commands.emplace_back(id);
   wake_.notify_one();
 }
 

@@ -37,7 +37,6 @@ class Engine::Impl {
   static constexpr std::int32_t kAllIndices = -1;
 
  private:
-  static constexpr RequestId kFlush = ~RequestId{0};
   static constexpr std::int32_t kDefaultRetryMs = 1000;  // while nothing is known of the speed
 
   struct Submission {
@@ -51,7 +50,7 @@ class Engine::Impl {
   };
   // News for the engine thread.
   struct Inbox {
-    std::vector<RequestId> cache_commands;  // unpin this one (0: all), or kFlush; before the submissions
+    std::vector<std::optional<RequestId>> cache_commands;  // unpin this one (0: all), or flush; before the submissions
     std::vector<Submission> submissions;
     std::vector<Cancel> cancels;
     std::optional<Error> end_all;

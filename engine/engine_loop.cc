@@ -56,11 +56,11 @@ bool Engine::Impl::take_inbox() {
     queue_.prompt_tokens += inbox_.load.prompt_tokens;
     std::swap(inbox_, taken_);
   }
-  for (RequestId id : taken_.cache_commands) {
-    if (id == kFlush) {
-      scheduler_.flush_prefix_cache();
+  for (const std::optional<RequestId>& unpinned : taken_.cache_commands) {
+    if (unpinned) {
+      scheduler_.unpin(*unpinned);
     } else {
-      scheduler_.unpin(id);
+      scheduler_.flush_prefix_cache();
     }
   }
   for (Submission& submission : taken_.submissions) add(submission);

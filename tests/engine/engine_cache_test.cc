@@ -82,6 +82,8 @@ TEST(EngineCache, UnpinIsForTheRequestThatAskedOrForAll) {
   rig.engine->unpin(first);
   rig.engine->unpin(12345);
   run(rig, request_of(4, 5, 3));
+  rig.engine->unpin(~RequestId{0});  // no id is another command
+  EXPECT_GT(run(rig, request_of(4, 5, 3)).usage.cached_tokens, 0);
   EXPECT_EQ(rig.engine->load().num_pins, 2);
   rig.engine->unpin(0);
   EXPECT_TRUE(comes_true(rig, [](const LoadSnapshot& l) { return l.num_pins == 0 && l.blocks_held == 0; }));
