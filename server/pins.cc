@@ -83,9 +83,11 @@ void pin_prefix(Engine& engine, const Generation& generation, std::int32_t block
   if (!ended) fail(pin, ended.error().message);
   const std::int64_t num_pinned = ended->end.usage.pinned_tokens;
   if (num_pinned == 0) {
-    fail(pin, "its " + std::to_string(num_tokens / block_size) + " blocks are over what --pin-quota leaves");
+    const LoadSnapshot load = engine.load();
+    fail(pin, "its " + std::to_string(num_tokens / block_size) + " blocks are over what --pin-quota leaves: " +
+                  std::to_string(load.blocks_pinned) + " of " + std::to_string(load.blocks_total) + " are pinned");
   }
-  log::info(pin.where + " " + std::to_string(ended->id) + ": " + std::to_string(num_pinned) + " of " +
+  log::info(pin.where + ", id " + std::to_string(ended->id) + ": " + std::to_string(num_pinned) + " of " +
             std::to_string(num_tokens) + " tokens pinned");
 }
 
