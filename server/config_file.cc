@@ -99,7 +99,9 @@ class Reader {
     } else if (auto text = node.value_exact<std::string>()) {
       setting.value = std::move(*text);
     } else {
-      wrong_type(key, node, "one value");
+      const bool is_table = node.is_table() || node.is_array_of_tables();
+      fail(line_of(node), key + ": expected one value, not " + std::string(type_of(node)) +
+                              (is_table ? "; tables are [tenants.NAME] and [[pin]]" : ""));
     }
     out_.settings.push_back(std::move(setting));
   }
