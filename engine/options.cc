@@ -20,7 +20,8 @@ SchedulerLimits scheduler_limits(const Model& model, const EngineOptions& option
   require(options.target_itl_ms >= 0 && options.target_itl_ms <= 1e9, "target_itl_ms: at least 0");
   require(options.pin_quota_percent >= 0 && options.pin_quota_percent <= 100, "pin_quota_percent: 0 to 100");
   for (const auto& [name, weight] : options.tenant_weights) {
-    require(weight > 0 && weight <= 1e9, "tenant_weights: that of " + name + " is not above 0");
+    require(weight >= EngineOptions::kMinTenantWeight && weight <= EngineOptions::kMaxTenantWeight,
+            "tenant_weights: that of " + name + " is not in [1e-06, 1e+06]");
   }
   require(options.max_context == 0 || (options.max_context >= 2 && options.max_context <= model.max_context()),
           "max_context: " + std::to_string(options.max_context) + " is not within 2 and the model's " +

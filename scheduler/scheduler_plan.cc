@@ -42,8 +42,9 @@ void Scheduler::mark_expired() {
 Duration Scheduler::until_next_schedule() const {
   if (num_in_flight_ == 0 && num_granted_ == 0) return Duration::zero();
   if (!step_time_.is_ready()) return last_step_;
-  const Duration planned = num_granted_ > 0 ? step_time_.predict(load_) : Duration::zero();
-  return num_in_flight_ > 0 ? std::max(planned, step_time_.predict(newest().load)) : planned;
+  Duration longest = num_granted_ > 0 ? step_time_.predict(load_) : Duration::zero();
+  if (num_in_flight_ > 0) longest = std::max(longest, step_time_.predict(newest().load));
+  return longest + 2 * step_time_.usual_error();
 }
 
 void Scheduler::grant(Sequence& sequence, std::int64_t count) {
@@ -267,11 +268,12 @@ void Scheduler::add_sample(Sequence& sequence, std::int32_t slice) {
 }
 
 // The sequence's prompt ends in this plan: those of its request that never ran share its blocks and take their first
-// tokens from the same logits, as far as there are places. Who finds none is admitted later like anybody else.
+// tokens from the same logits, as far as there are places and they are the next to get one. The others are admitted
+// later like anybody else.
 void Scheduler::fork_siblings(Sequence& sequence, std::int32_t slice) {
   RequestState& owner = *sequence.owner;
   for (Sequence& sibling : owner.sequences) {
-    if (running_.size() >= max_running()) break;
+    if (running_.size() >= max_running() || queue_.first() != &sibling) continue;
     if (sibling.state != SequenceState::kWaiting || sibling.admission != 0) continue;
     start_running(sibling);
     sibling.blocks = blocks_.fork(sequence.blocks, sequence.num_prompt_tokens());

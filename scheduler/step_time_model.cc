@@ -12,6 +12,7 @@ constexpr double kMaxMs = 1e7;
 constexpr double kLeastMs = 1e-3;
 constexpr double kLeastPace = 1e-3;
 constexpr double kPaceGain = 0.2;  // of a step's surprise in what is believed of the machine's pace
+constexpr double kErrorGain = 0.1;
 constexpr int kSweeps = 8;
 
 }  // namespace
@@ -33,11 +34,16 @@ Duration StepTimeModel::predict(const StepLoad& load) const {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::milli>(ms));
 }
 
+Duration StepTimeModel::usual_error() const {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::milli>(error_ms_));
+}
+
 void StepTimeModel::observe(const StepLoad& load, Duration took) {
   const Vector x = features(load);
   double ms = std::clamp(to_ms(took), 0.0, kMaxMs);
   if (is_ready()) {
     const double expected = std::max(dot(x), kLeastMs);
+    error_ms_ += kErrorGain * (std::abs(ms - pace_ * expected) - error_ms_);
     ms = std::min(ms, kMostSurprising * pace_ * expected);
     pace_ = std::max(pace_ + kPaceGain * (ms / expected - pace_), kLeastPace);
     ms /= pace_;

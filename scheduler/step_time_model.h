@@ -34,6 +34,8 @@ class StepTimeModel {
   void observe(const StepLoad& load, Duration took);
   // Never negative, and never less for more work.
   Duration predict(const StepLoad& load) const;
+  // What a prediction was wrong by, on average of the last steps, whichever way.
+  Duration usual_error() const;
   bool is_ready() const { return num_samples_ >= kMinSamples; }
   // No step with more rows than this should be planned by predictions: twice the most seen.
   std::int64_t trusted_rows() const { return trusted_rows_; }
@@ -49,7 +51,8 @@ class StepTimeModel {
   Vector weights_{};                      // milliseconds for each feature
   std::array<Vector, kSize> products_{};  // the sum of x x^T over the steps, those long ago for less
   Vector times_{};                        // likewise of x times the step's milliseconds
-  double pace_ = 1;                       // of the machine now, over that of the weights
+  double error_ms_ = 0;
+  double pace_ = 1;  // of the machine now, over that of the weights
   std::int64_t num_samples_ = 0;
   std::int64_t trusted_rows_ = 64;
 };

@@ -4,9 +4,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <optional>
@@ -15,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "engine/options.h"
 #include "engine/text/detokenizer.h"
 #include "server/validation.h"
 
@@ -45,15 +45,32 @@ std::string_view type_of(const toml::node& node) {
 }
 
 // The whole file, which need not be a regular one.
+constexpr std::size_t kMaxBytes = 1U << 20U;
+// Of one line: a key of more parts than the parser's recursion bears would have more.
+constexpr std::ptrdiff_t kMaxDots = 1000;
+
 std::string read_text_file(const std::string& path) {
+  std::error_code failure;
+  const std::filesystem::file_status status = std::filesystem::status(path, failure);
+  if (failure) throw ConfigError(path, 0, "config: cannot be read: " + failure.message());
+  if (!std::filesystem::is_regular_file(status)) throw ConfigError(path, 0, "config: is not a file");
   std::ifstream file(path, std::ios::binary);
-  std::string text;
-  std::array<char, 4096> part{};
-  while (file.read(part.data(), part.size()) || file.gcount() > 0) {
-    text.append(part.data(), static_cast<std::size_t>(file.gcount()));
-  }
+  std::string text(kMaxBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (!file.is_open() || file.bad()) {
     throw ConfigError(path, 0, "config: cannot be read: " + std::generic_category().message(errno));
+  }
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > kMaxBytes) {
+    throw ConfigError(path, 0, "config: is larger than " + std::to_string(kMaxBytes) + " bytes");
+  }
+  std::istringstream lines(text);
+  std::size_t number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    if (std::count(line.begin(), line.end(), '.') > kMaxDots) {
+      throw ConfigError(path, number, "config: a line with more than " + std::to_string(kMaxDots) + " dots");
+    }
   }
   return text;
 }
@@ -97,6 +114,7 @@ class Reader {
     } else if (const auto number = node.value_exact<double>()) {
       setting.value = *number;
     } else if (auto text = node.value_exact<std::string>()) {
+      if (text->find('\0') != std::string::npos) fail(line_of(node), key + ": a NUL byte in it");
       setting.value = std::move(*text);
     } else {
       const bool is_table = node.is_table() || node.is_array_of_tables();
@@ -126,11 +144,13 @@ class Reader {
 
   double read_weight(const std::string& field, const toml::node& node) const {
     if (!node.is_number()) wrong_type(field, node, "a number");
-    const double weight = *node.value<double>();
-    if (!std::isfinite(weight) || weight <= 0) {
+    const double weight =
+        node.is_integer() ? static_cast<double>(node.as_integer()->get()) : node.as_floating_point()->get();
+    if (!(weight >= EngineOptions::kMinTenantWeight && weight <= EngineOptions::kMaxTenantWeight)) {
       std::ostringstream text;
-      text << weight;
-      fail(line_of(node), field + ": " + text.str() + " is not a finite number above 0");
+      text << weight << " is not in [" << EngineOptions::kMinTenantWeight << ", " << EngineOptions::kMaxTenantWeight
+           << "]";
+      fail(line_of(node), field + ": " + text.str());
     }
     return weight;
   }
@@ -225,10 +245,17 @@ std::optional<std::string> spelled(const CLI::Option& option, const ConfigSettin
   return std::nullopt;
 }
 
+// As one line of a terminal.
+std::string printable(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return (c >= 0 && c < ' ') || c == 0x7f; }, '?');
+  return text;
+}
+
 }  // namespace
 
 ConfigError::ConfigError(const std::string& path, std::size_t line, const std::string& message)
-    : std::runtime_error(sanitize_utf8(place(path, line) + ": " + message)) {}
+    : std::runtime_error(printable(sanitize_utf8(place(path, line) + ": " + message))) {}
 
 ConfigFile read_config_file(const std::string& path) {
   const std::string text = read_text_file(path);
