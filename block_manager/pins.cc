@@ -38,11 +38,12 @@ void Pins::uncount(const Pin& pin) {
 
 template <class Pred>
 void Pins::release_if(Pred&& pred) {
-  std::erase_if(pins_, [&](const Pin& pin) {
-    const bool goes = pred(pin);
-    if (goes) uncount(pin);
-    return goes;
-  });
+  for (Pin& pin : pins_) {
+    if (!pred(pin)) continue;
+    uncount(pin);
+    pin.chain.clear();  // the oldest first: its blocks are the first to be evicted
+  }
+  std::erase_if(pins_, [](const Pin& pin) { return pin.chain.size() == 0; });
 }
 
 void Pins::release(RequestId owner) {

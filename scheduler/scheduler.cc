@@ -33,7 +33,10 @@ std::optional<Error> Scheduler::submit(Request request) {
   const bool shares = limits_.prefix_cache && !request.cache.bypass;
   const std::int64_t num_uncached =
       num_prompt - (shares ? blocks_.num_cached_tokens(request.cache.salt, request.prompt) : 0);
-  if (auto error = cannot_be_in_time(request, num_uncached)) return error;
+  if (auto error = cannot_be_in_time(request, num_uncached)) {
+    // What a step takes is learnt from steps alone: where nothing runs, the second in a row is let in to see.
+    if (!running_.empty() || queue_.size() > 0 || !std::exchange(refused_since_step_, true)) return error;
+  }
   FOLIO_CHECK(request.id != 0 && !requests_.contains(request.id), "request ids are unique");
   request.max_tokens = clipped_max_tokens(limits_, num_prompt, request.max_tokens);
 

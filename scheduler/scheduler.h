@@ -209,6 +209,7 @@ class Scheduler {
   StepTimeModel step_time_;
   Duration last_step_{};
   TimePoint last_commit_{};
+  bool refused_since_step_ = false;  // a request for its deadline, where nothing ran
 
   // Of the plan being made.
   std::vector<Sequence*> granted_;

@@ -17,6 +17,7 @@ const Events& Scheduler::commit(const StepPlan& plan, std::span<const TokenId> t
     last_step_ = now_ - std::max(done->start, last_commit_);
     step_time_.observe(done->load, last_step_);
     last_commit_ = now_;
+    refused_since_step_ = false;
   }
   finish_marked();
   for (const Slice& slice : plan.slices) advance(slice);

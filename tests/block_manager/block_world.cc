@@ -303,11 +303,11 @@ bool BlockWorld::pin(const Sequence& sequence, std::uint8_t arg) {
   return true;
 }
 
-// The pins for which `which` holds go; the newest first, as Pins does it.
+// The pins for which `which` holds go; the oldest first, as Pins does it.
 template <class Which>
 bool BlockWorld::unpin(Which&& which) {
   const std::size_t before = twin_pins_.size();
-  for (std::size_t i = before; i-- > 0;) {
+  for (std::size_t i = 0; i < before; ++i) {
     if (which(i)) twin_.give_back(twin_pins_[i].ids);
   }
   std::erase_if(twin_pins_, [](const Pin& pin) { return pin.ids.empty(); });

@@ -73,6 +73,32 @@ TEST(SchedulerDeadline, NobodyIsRefusedForItBeforeTwentySteps) {
   EXPECT_EQ(world.submit(std::move(hopeless)), 0U);
 }
 
+// What was learnt while the machine was slow is not held against requests for ever: where nothing runs, no step would
+// teach better.
+TEST(SchedulerDeadline, AnIdleSchedulerTriesAgainWhatItRefused) {
+  World world(kRoomy);
+  teach(world);
+  world.step_cost = [](const StepLoad& load) { return 20 * kCost(load); };
+  world.submit(request_of(5, 100, 60));
+  world.run_to_end();
+  world.step_cost = kCost;
+  int num_refused = 0;
+  int num_made = 0;
+  for (int i = 0; i < 40; ++i) {
+    Request request = request_of(6, 1000, 5);
+    request.cache.bypass = true;
+    request.deadline = world.clock.now() + milliseconds(1500);
+    const RequestId id = world.submit(std::move(request));
+    num_refused += id == 0 ? 1 : 0;
+    if (id == 0) continue;
+    world.run_to_end();
+    num_made += world.told(id).finish == FinishReason::kLength ? 1 : 0;
+  }
+  EXPECT_GT(num_refused, 0);
+  EXPECT_LE(num_refused, 10);
+  EXPECT_EQ(num_refused + num_made, 40);
+}
+
 TEST(SchedulerDeadline, WhoCannotStartInTimeIsRefusedWithTheNumbers) {
   for (const bool transport : {false, true}) {
     World world(kRoomy);
