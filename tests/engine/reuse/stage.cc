@@ -13,7 +13,7 @@ namespace folio {
 namespace {
 
 bool same_bits(std::span<const float> a, std::span<const float> b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
 }
 
 bool same_top(const TokenLogprob& a, const TokenLogprob& b) {
