@@ -35,30 +35,31 @@ BlockId BlockManager::take() {
   return block;
 }
 
-std::int64_t BlockManager::adopt(BlockTable& table, std::span<const TokenId> tokens) {
-  FOLIO_CHECK(table.size() == 0, "an empty table adopts");
+// fn(content) for each cached block, from the one under `tip` on, of the longest run that begins with these tokens.
+template <class Fn>
+void BlockManager::for_each_cached(ContentRef tip, std::span<const TokenId> tokens, Fn&& fn) const {
   while (tokens.size() >= static_cast<std::size_t>(block_size_)) {
-    const PrefixIndex::Child child = index_.best_child(table.tip_, tokens);
+    const PrefixIndex::Child child = index_.best_child(tip, tokens);
     if (child.num_common < block_size_) break;
-    pool_.hold(child.content.node);
-    table.ids_.push_back(child.content.node);
-    table.tip_ = child.content;
+    tip = child.content;
+    fn(tip);
     tokens = tokens.subspan(static_cast<std::size_t>(block_size_));
   }
+}
+
+std::int64_t BlockManager::adopt(BlockTable& table, std::span<const TokenId> tokens) {
+  FOLIO_CHECK(table.size() == 0, "an empty table adopts");
+  for_each_cached(table.tip_, tokens, [&](ContentRef content) {
+    hold(content.node, table);
+    table.tip_ = content;
+  });
   table.num_sealed_ = table.size();
   return std::int64_t{table.size()} * block_size_;
 }
 
 std::int64_t BlockManager::num_cached_tokens(std::string_view salt, std::span<const TokenId> tokens) const {
-  ContentRef tip = index_.find_domain(salt);
   std::int64_t num_cached = 0;
-  while (tokens.size() >= static_cast<std::size_t>(block_size_)) {
-    const PrefixIndex::Child child = index_.best_child(tip, tokens);
-    if (child.num_common < block_size_) break;
-    tip = child.content;
-    num_cached += block_size_;
-    tokens = tokens.subspan(static_cast<std::size_t>(block_size_));
-  }
+  for_each_cached(index_.find_domain(salt), tokens, [&](ContentRef) { num_cached += block_size_; });
   return num_cached;
 }
 

@@ -124,6 +124,8 @@ class BlockManager {
   std::optional<std::string> broken_invariant(std::span<const BlockTable* const> tables);
 
  private:
+  template <class Fn>
+  void for_each_cached(ContentRef tip, std::span<const TokenId> tokens, Fn&& fn) const;
   BlockId take();
   void clear_dropped();
   void begin_walk();

@@ -30,7 +30,7 @@ std::optional<Error> Scheduler::submit(Request request) {
   now_ = clock_.now();
   const auto num_prompt = static_cast<std::int64_t>(request.prompt.size());
   if (auto error = refusal(limits_, queue_load_, num_prompt, request.max_tokens, request.n)) return error;
-  const bool shares = limits_.prefix_cache && !request.cache.bypass;
+  const bool shares = shares_cache(request);
   const std::int64_t num_uncached =
       num_prompt - (shares ? blocks_.num_cached_tokens(request.cache.salt, request.prompt) : 0);
   if (auto error = cannot_be_in_time(request, num_uncached)) {

@@ -160,6 +160,7 @@ class Scheduler {
     return static_cast<std::size_t>(std::min(limits_.max_num_seqs, limits_.max_batch_tokens));
   }
   void note_peak(RequestState& owner);
+  bool shares_cache(const Request& request) const { return limits_.prefix_cache && !request.cache.bypass; }
   const StepPlan& emit_plan();
   void add_slice(Sequence& sequence);
   void fork_siblings(Sequence& sequence, std::int32_t slice);
@@ -172,7 +173,7 @@ class Scheduler {
   void advance_sample(const PlannedSample& planned, const Slice& slice, std::int32_t sample, TokenId token,
                       FinishReason verdict);
   void announce(RequestState& owner);
-  void seal(Sequence& sequence);
+  void set_computed(Sequence& sequence, std::int64_t num_tokens);
   void pin_prompt(Sequence& sequence);
   void count_computed(const Slice& slice);
   void finish(Sequence& sequence, FinishReason reason, std::int32_t sample);

@@ -78,9 +78,7 @@ void Scheduler::advance(const Slice& slice) {
   count_computed(slice);
   if (slice.epoch != sequence.epoch) return;
   FOLIO_CHECK(sequence.num_computed == slice.first, "slices of a sequence commit in order, without a gap");
-  sequence.num_computed = slice.first + slice.count;
-  seal(sequence);
-  pin_prompt(sequence);
+  set_computed(sequence, slice.first + slice.count);
 }
 
 // A token of a sequence that was preempted in the meantime is as good as any: its K/V are gone, not what it said.
@@ -92,11 +90,7 @@ void Scheduler::advance_sample(const PlannedSample& planned, const Slice& slice,
   announce(owner);
   if (&sequence != slice.sequence) {  // forked: what the slice computed is its own too
     sequence.num_once_computed = slice.first + slice.count;
-    if (planned.epoch == sequence.epoch) {
-      sequence.num_computed = sequence.num_once_computed;
-      seal(sequence);
-      pin_prompt(sequence);
-    }
+    if (planned.epoch == sequence.epoch) set_computed(sequence, sequence.num_once_computed);
   }
   --sequence.num_samples_in_flight;
   sequence.owes_token = false;
@@ -120,17 +114,18 @@ void Scheduler::announce(RequestState& owner) {
       {owner.request.id, static_cast<std::int64_t>(owner.request.prompt.size()), owner.num_cached_tokens});
 }
 
-// Indexes what became full.
-void Scheduler::seal(Sequence& sequence) {
-  if (sequence.num_computed / limits_.block_size == sequence.blocks.num_sealed()) return;
-  blocks_.seal(sequence.blocks, sequence.tokens, sequence.num_computed);
+// Indexes what became full, and pins the prompt if that was asked for.
+void Scheduler::set_computed(Sequence& sequence, std::int64_t num_tokens) {
+  sequence.num_computed = num_tokens;
+  blocks_.seal(sequence.blocks, sequence.tokens, num_tokens);
+  pin_prompt(sequence);
 }
 
 // Once all full blocks of the prompt are there, whoever computed them, if they are to be pinned.
 void Scheduler::pin_prompt(Sequence& sequence) {
   RequestState& owner = *sequence.owner;
   const std::int64_t pin_ms = owner.request.cache.pin_ms;
-  if (pin_ms == 0 || owner.pin_tried || owner.request.cache.bypass || !limits_.prefix_cache) return;
+  if (pin_ms == 0 || owner.pin_tried || !shares_cache(owner.request)) return;
   const auto num_blocks = static_cast<std::int32_t>(sequence.num_prompt_tokens() / limits_.block_size);
   if (num_blocks == 0 || sequence.blocks.num_sealed() < num_blocks) return;
   owner.pin_tried = true;

@@ -44,7 +44,6 @@ std::string_view type_of(const toml::node& node) {
   }
 }
 
-// The whole file, which need not be a regular one.
 constexpr std::size_t kMaxBytes = 1U << 20U;
 // Of one line: a key of more parts than the parser's recursion bears would have more.
 constexpr std::ptrdiff_t kMaxDots = 1000;

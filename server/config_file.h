@@ -36,7 +36,7 @@ struct ConfigSetting {
 struct ConfigFile {
   std::string path;
   std::vector<ConfigSetting> settings;           // in the file's order
-  std::map<std::string, double> tenant_weights;  // finite, > 0
+  std::map<std::string, double> tenant_weights;  // within the range of EngineOptions
   std::vector<PinnedPrefix> pins;
 };
 
