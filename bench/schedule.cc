@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "bench/allocations.h"
 #include "bench/requests.h"
 #include "bench/table.h"
 #include "client/statistics.h"
 #include "engine/batch_builder.h"
 #include "scheduler/scheduler.h"
+#include "tests/support/allocations.h"
 
 namespace folio::bench {
 namespace {

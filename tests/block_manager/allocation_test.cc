@@ -2,27 +2,8 @@
 // nothing, but for a fork's own row of ids, once.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <new>
-
 #include "block_manager/block_manager.h"
-
-namespace {
-std::size_t num_allocations = 0;
-}
-
-// Not inlined: g++ would take malloc and free for a mismatched pair where it sees only one of the two.
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  ++num_allocations;
-  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
+#include "tests/support/allocations.h"
 
 namespace folio {
 namespace {
@@ -50,9 +31,9 @@ TEST(BlockManagerAllocation, TheSteadyStateAsksForNoMemory) {
     tables.push_back(blocks.make_table(root));
     tables.back().reserve(kTableBlocks);
   }
-  const std::size_t before = num_allocations;
+  const auto before = static_cast<std::size_t>(num_allocations());
   for (TokenId round = 0; round < 200; ++round) live(blocks, tables[static_cast<std::size_t>(round)], tokens, round);
-  const std::size_t after = num_allocations;
+  const auto after = static_cast<std::size_t>(num_allocations());
   EXPECT_EQ(after - before, 0U);
   EXPECT_GE(blocks.num_cached(), 32);
 }
@@ -68,15 +49,15 @@ TEST(BlockManagerAllocation, AForkAsksOnceAndItsWritesNever) {
   ASSERT_TRUE(blocks.make_room(table, 10));
   blocks.seal(table, tokens, 10);
   for (int round = 0; round < 100; ++round) {
-    const std::size_t before = num_allocations;
+    const auto before = static_cast<std::size_t>(num_allocations());
     BlockTable fork = blocks.fork(table, 10);
-    const std::size_t forked = num_allocations;
+    const auto forked = static_cast<std::size_t>(num_allocations());
     blocks.make_writable(fork, 10, sources);
     ASSERT_TRUE(blocks.make_room(fork, kTokens));
     blocks.seal(fork, tokens, kTokens);
     fork.clear();
     sources.clear();
-    const std::size_t after = num_allocations;
+    const auto after = static_cast<std::size_t>(num_allocations());
     ASSERT_EQ(forked - before, 1U);
     ASSERT_EQ(after - forked, 0U);
   }

@@ -1,8 +1,8 @@
 // In the steady state a step asks for no memory: operator new is counted, in a program of its own.
 #include <gtest/gtest.h>
 
-#include "tests/scheduler/count_new.h"
 #include "tests/scheduler/world.h"
+#include "tests/support/allocations.h"
 
 namespace folio {
 namespace {
@@ -60,9 +60,9 @@ TEST_P(SchedulerAllocations, SteadyStepsHaveNone) {
   };
   for (int i = 0; i < 60; ++i) step();
   const std::int32_t held_before = scheduler.count_blocks().held;
-  const std::int64_t before = num_allocations;
+  const std::int64_t before = num_allocations();
   for (int i = 0; i < 500; ++i) ASSERT_EQ(step(), 96U);
-  EXPECT_EQ(num_allocations - before, 0);
+  EXPECT_EQ(num_allocations() - before, 0);
   EXPECT_GT(scheduler.count_blocks().held, held_before + 96 * 20);
 }
 
@@ -74,10 +74,10 @@ INSTANTIATE_TEST_SUITE_P(All, SchedulerAllocations,
                          [](const auto& param) { return "Course" + std::to_string(param.index); });
 
 TEST(SchedulerAllocationsCounter, SeesAllocations) {
-  const std::int64_t before = num_allocations;
+  const std::int64_t before = num_allocations();
   std::vector<int> some(10);
   some.push_back(1);
-  EXPECT_EQ(num_allocations - before, 2);
+  EXPECT_EQ(num_allocations() - before, 2);
 }
 
 }  // namespace

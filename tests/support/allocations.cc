@@ -1,4 +1,5 @@
-#include "bench/allocations.h"
+// In a file of its own: a compiler that sees malloc behind new takes free() behind delete for a mistake.
+#include "tests/support/allocations.h"
 
 #include <atomic>
 #include <cstdlib>
@@ -16,17 +17,20 @@ void* counted(void* memory) {
 
 }  // namespace
 
-namespace folio::bench {
+namespace folio {
 
 std::int64_t num_allocations() {
   return count.load(std::memory_order_relaxed);
 }
 
-}  // namespace folio::bench
+}  // namespace folio
 
-// The other forms of new and delete call these.
+// The array forms are said too: a sanitizer brings its own. The other forms of new and delete call these.
 void* operator new(std::size_t size) {
   return counted(std::malloc(size == 0 ? 1 : size));
+}
+void* operator new[](std::size_t size) {
+  return operator new(size);
 }
 void* operator new(std::size_t size, std::align_val_t alignment) {
   const auto align = static_cast<std::size_t>(alignment);
@@ -36,6 +40,12 @@ void operator delete(void* memory) noexcept {
   std::free(memory);
 }
 void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, std::size_t) noexcept {
   std::free(memory);
 }
 void operator delete(void* memory, std::align_val_t) noexcept {
