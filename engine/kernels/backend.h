@@ -81,8 +81,11 @@ class Backend {
   virtual void attend(int layer, std::int32_t window, const float* q, float* out) = 0;
   // x += norm(in * W^T); norm.weight may be null.
   virtual void project_add(const float* in, const WeightMatrix& matrix, Norm norm, float* x) = 0;
-  // out = act(gate) * up; [num_tokens][columns]. `out` may be `gate`.
-  virtual void gate(Activation activation, const float* gate, const float* up, std::int32_t columns, float* out) = 0;
+  // act(norm(x) * gate^T) * (norm(x) * up^T): stays with the backend, in the form that `down` wants, for down_add.
+  virtual void gate_up(const float* x, Norm norm, const WeightMatrix& gate, const WeightMatrix& up,
+                       Activation activation, const WeightMatrix& down) = 0;
+  // x += norm(gated * down^T); norm.weight may be null. After gate_up with the same `down`.
+  virtual void down_add(const WeightMatrix& down, Norm norm, float* x) = 0;
   // Logits of the batch's logit rows: norm(x[row]) * W^T.
   virtual Logits logits(const float* x, Norm norm, const WeightMatrix& matrix) = 0;
   virtual void sample(const Logits& logits, std::span<const SampleRequest> samples, std::span<SampledToken> out) = 0;

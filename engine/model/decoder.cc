@@ -5,7 +5,7 @@
 namespace folio {
 namespace {
 
-enum Slot { kX, kQ, kK, kV, kAttended, kGate, kUp };
+enum Slot { kX, kQ, kK, kV, kAttended };
 
 }  // namespace
 
@@ -57,13 +57,8 @@ void Decoder::run_attention(const DecoderLayer& layer, int index, float* x) {
 }
 
 void Decoder::run_feed_forward(const DecoderLayer& layer, float* x) {
-  const auto floats = static_cast<std::size_t>(num_tokens_) * static_cast<std::size_t>(config_.ff_size);
-  float* gate = backend_->activations(kGate, floats);
-  float* up = backend_->activations(kUp, floats);
-  const Projection projections[] = {{layer.gate.get(), nullptr, gate}, {layer.up.get(), nullptr, up}};
-  backend_->norm_project(x, norm(layer.ff_norm), projections);
-  backend_->gate(config_.activation, gate, up, config_.ff_size, gate);
-  backend_->project_add(gate, *layer.down, norm(layer.post_ff_norm), x);
+  backend_->gate_up(x, norm(layer.ff_norm), *layer.gate, *layer.up, config_.activation, *layer.down);
+  backend_->down_add(*layer.down, norm(layer.post_ff_norm), x);
 }
 
 void Decoder::sample(const Logits& logits, std::span<const SampleRequest> samples, std::span<SampledToken> out) {

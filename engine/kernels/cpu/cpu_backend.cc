@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <new>
-#include <stdexcept>
 
 #include "base/check.h"
 #include "engine/kernels/cpu/isa.h"
@@ -14,57 +11,29 @@ namespace folio::cpu {
 namespace {
 
 constexpr std::int64_t kRowGrain = 8;  // rows of a cheap operation given out at once
-constexpr int kRowsPerItem = 192;      // of a matmul: activations of an item stay in the second-level cache
-constexpr int kItemsPerThread = 6;     // pieces of a one-row matmul: the faster core takes more of them
 
 std::size_t product(std::int64_t a, std::int64_t b) {
   return static_cast<std::size_t>(a) * static_cast<std::size_t>(b);
-}
-
-// Memory that only grows, on cache lines.
-template <class T>
-class Buffer {
- public:
-  Buffer() = default;
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  ~Buffer() { std::free(data_); }
-  T* reserve(std::size_t count) {
-    if (count <= size_) return data_;
-    std::free(data_);
-    size_ = 0;
-    const std::size_t bytes = (count * sizeof(T) + 127) / 64 * 64;  // a full vector load past the end stays inside
-    data_ = static_cast<T*>(std::aligned_alloc(64, bytes));
-    if (data_ == nullptr) throw std::bad_alloc();
-    size_ = count;
-    return data_;
-  }
-  T* data() const { return data_; }
-
- private:
-  T* data_ = nullptr;
-  std::size_t size_ = 0;
-};
-
-const PackedMatrix& packed(const WeightMatrix& matrix) {
-  return static_cast<const PackedMatrix&>(matrix);
 }
 
 }  // namespace
 
 struct CpuBackend::Scratch {
   std::vector<std::unique_ptr<Buffer<float>>> activations;
-  Buffer<float> normed, projected, logit_input, logits, partials;
-  Buffer<std::int8_t> quants;
-  Buffer<float> scales;
-  Buffer<std::int32_t> sums;
+  ActivationRows input, gated;
+  Buffer<float> projected, logits, partials;
   std::vector<std::vector<float>> cosines, sines;  // [rope][num_tokens * rotary_dim / 2]
   std::vector<TileRunner> runners;                 // one a worker
   std::vector<SamplerScratch> samplers;
 };
 
 CpuBackend::CpuBackend(const std::string& isa, ThreadPool& pool, const AttentionShape& shape, KvCache& cache)
-    : kernels_(select_kernels(isa)), pool_(pool), shape_(shape), cache_(cache), scratch_(std::make_unique<Scratch>()) {
+    : kernels_(select_kernels(isa)),
+      pool_(pool),
+      projector_(kernels_, pool),
+      shape_(shape),
+      cache_(cache),
+      scratch_(std::make_unique<Scratch>()) {
   scratch_->runners.resize(static_cast<std::size_t>(pool.num_threads()));
   scratch_->samplers.resize(static_cast<std::size_t>(pool.num_threads()));
 }
@@ -112,88 +81,15 @@ void CpuBackend::embed(const WeightMatrix& table, float scale, float* x) {
   pool_.parallel_for(batch_->num_tokens(), kRowGrain, [&](std::int64_t begin, std::int64_t end, int) {
     for (auto t = static_cast<std::size_t>(begin); t < static_cast<std::size_t>(end); ++t) {
       float* row = x + t * columns;
-      packed(table).unpack_row(batch_->tokens[t], {row, columns});
+      static_cast<const PackedMatrix&>(table).unpack_row(batch_->tokens[t], {row, columns});
       if (scale != 1.0F) kernels_.scale(row, scale, row, columns);
     }
   });
 }
 
-void CpuBackend::project(const float* x, int rows, std::span<const Projection> projections, bool add) {
-  const std::int32_t depth = projections[0].matrix->depth();
-  MatmulArgs shared{};
-  shared.x = x;
-  shared.add = add;
-  const bool any_integer = std::any_of(projections.begin(), projections.end(),
-                                       [](const Projection& p) { return packed(*p.matrix).is_integer(); });
-  if (any_integer) {
-    shared.quantized = {scratch_->quants.reserve(product(rows, depth)),
-                        scratch_->scales.reserve(product(rows, depth / kQuantGroup)),
-                        scratch_->sums.reserve(product(rows, depth / 16))};
-    pool_.parallel_for(rows, kRowGrain, [&](std::int64_t begin, std::int64_t end, int) {
-      const QuantizedRows out{shared.quantized.q + begin * depth,
-                              shared.quantized.scales + begin * (depth / kQuantGroup),
-                              shared.quantized.sums + begin * (depth / 16)};
-      kernels_.quantize_rows(x + begin * depth, static_cast<std::size_t>(depth), static_cast<int>(end - begin), depth,
-                             out);
-    });
-  }
-
-  // Items: for each projection, row blocks x runs of panels.
-  struct Part {
-    MatmulArgs args;
-    MatmulFn fn;
-    int panels;
-    std::int64_t first_item;
-  };
-  constexpr std::size_t kMaxParts = 4;
-  FOLIO_CHECK(projections.size() <= kMaxParts, "too many projections share an input");
-  Part parts[kMaxParts];
-  const std::int64_t row_blocks = (rows + kRowsPerItem - 1) / kRowsPerItem;
-  std::int64_t total_panels = 0;
-  for (const Projection& p : projections) total_panels += packed(*p.matrix).num_panels();
-  const std::int64_t pieces = static_cast<std::int64_t>(pool_.num_threads()) * kItemsPerThread;
-  const auto run = static_cast<int>(std::clamp<std::int64_t>((total_panels / pieces + 3) / 4 * 4, 4, 64));
-  std::int64_t items = 0;
-  for (std::size_t i = 0; i < projections.size(); ++i) {
-    const Projection& p = projections[i];
-    Part& part = parts[i];
-    part.args = shared;
-    packed(*p.matrix).fill(part.args);
-    part.args.out = p.out;
-    part.args.out_stride = static_cast<std::size_t>(p.matrix->columns());
-    part.args.bias = p.bias;
-    part.fn = kernels_.matmul[static_cast<int>(packed(*p.matrix).format())];
-    part.panels = packed(*p.matrix).num_panels();
-    part.first_item = items;
-    items += row_blocks * ((part.panels + run - 1) / run);
-  }
-  pool_.parallel_for(items, 1, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t item = begin; item < end; ++item) {
-      std::size_t i = projections.size() - 1;
-      while (item < parts[i].first_item) --i;
-      const Part& part = parts[i];
-      const std::int64_t runs = (part.panels + run - 1) / run;
-      const std::int64_t local = item - part.first_item;
-      const int panel = static_cast<int>(local % runs) * run;
-      const int row = static_cast<int>(local / runs) * kRowsPerItem;
-      part.fn(part.args, panel, std::min(panel + run, part.panels), row, std::min(row + kRowsPerItem, rows));
-    }
-  });
-}
-
 void CpuBackend::norm_project(const float* x, Norm norm, std::span<const Projection> projections) {
-  const std::int32_t rows = batch_->num_tokens();
-  const std::int32_t depth = projections[0].matrix->depth();
-  const float* input = x;
-  if (norm.weight != nullptr) {
-    float* normed = scratch_->normed.reserve(product(rows, depth));
-    pool_.parallel_for(rows, kRowGrain, [&](std::int64_t begin, std::int64_t end, int) {
-      kernels_.rms_norm(x + begin * depth, static_cast<std::size_t>(depth), norm.weight, norm.epsilon,
-                        static_cast<int>(end - begin), depth, normed + begin * depth, static_cast<std::size_t>(depth));
-    });
-    input = normed;
-  }
-  project(input, rows, projections, false);
+  projector_.prepare(x, {}, batch_->num_tokens(), norm, projections, scratch_->input);
+  projector_.project(scratch_->input, projections, false);
 }
 
 void CpuBackend::rotate_and_write_token(std::int32_t token, int layer, int rope, Norm q_norm, Norm k_norm,
@@ -305,17 +201,33 @@ void CpuBackend::attend_split(int layer, const AttentionPlan& plan, const float*
 }
 
 void CpuBackend::project_add(const float* in, const WeightMatrix& matrix, Norm norm, float* x) {
-  const std::int32_t rows = batch_->num_tokens();
-  const std::int32_t columns = matrix.columns();
+  const Projection into{&matrix, nullptr, x};
+  projector_.prepare(in, {}, batch_->num_tokens(), {}, {&into, 1}, scratch_->input);
+  add_projected(scratch_->input, matrix, norm, x);
+}
+
+void CpuBackend::gate_up(const float* x, Norm norm, const WeightMatrix& gate, const WeightMatrix& up,
+                         Activation activation, const WeightMatrix& down) {
+  const Projection both[] = {{&gate, nullptr, nullptr}, {&up, nullptr, nullptr}};
+  projector_.prepare(x, {}, batch_->num_tokens(), norm, both, scratch_->input);
+  projector_.project_gated(scratch_->input, gate, up, activation, down, scratch_->gated);
+}
+
+void CpuBackend::down_add(const WeightMatrix& down, Norm norm, float* x) {
+  add_projected(scratch_->gated, down, norm, x);
+}
+
+void CpuBackend::add_projected(const ActivationRows& in, const WeightMatrix& matrix, Norm norm, float* x) {
   if (norm.weight == nullptr) {
     const Projection into{&matrix, nullptr, x};
-    project(in, rows, {&into, 1}, true);
+    projector_.project(in, {&into, 1}, true);
     return;
   }
-  float* projected = scratch_->projected.reserve(product(rows, columns));
+  const std::int32_t columns = matrix.columns();
+  float* projected = scratch_->projected.reserve(product(in.rows(), columns));
   const Projection into{&matrix, nullptr, projected};
-  project(in, rows, {&into, 1}, false);
-  pool_.parallel_for(rows, kRowGrain, [&](std::int64_t begin, std::int64_t end, int) {
+  projector_.project(in, {&into, 1}, false);
+  pool_.parallel_for(in.rows(), kRowGrain, [&](std::int64_t begin, std::int64_t end, int) {
     float* from = projected + begin * columns;
     kernels_.rms_norm(from, static_cast<std::size_t>(columns), norm.weight, norm.epsilon, static_cast<int>(end - begin),
                       columns, from, static_cast<std::size_t>(columns));
@@ -323,29 +235,14 @@ void CpuBackend::project_add(const float* in, const WeightMatrix& matrix, Norm n
   });
 }
 
-void CpuBackend::gate(Activation activation, const float* gate, const float* up, std::int32_t columns, float* out) {
-  const auto fn = activation == Activation::kSilu ? kernels_.gate_silu : kernels_.gate_gelu;
-  pool_.parallel_for(batch_->num_tokens(), kRowGrain, [&](std::int64_t begin, std::int64_t end, int) {
-    fn(gate + begin * columns, up + begin * columns, out + begin * columns, product(end - begin, columns));
-  });
-}
-
 Logits CpuBackend::logits(const float* x, Norm norm, const WeightMatrix& matrix) {
   const auto rows = static_cast<std::int32_t>(batch_->logit_rows.size());
   Logits result{nullptr, rows, matrix.columns()};
   if (rows == 0) return result;
-  const std::int32_t depth = matrix.depth();
-  float* input = scratch_->logit_input.reserve(product(rows, depth));
-  pool_.parallel_for(rows, kRowGrain, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t r = begin; r < end; ++r) {
-      const float* row = x + product(batch_->logit_rows[static_cast<std::size_t>(r)], depth);
-      kernels_.rms_norm(row, static_cast<std::size_t>(depth), norm.weight, norm.epsilon, 1, depth, input + r * depth,
-                        static_cast<std::size_t>(depth));
-    }
-  });
   result.data = scratch_->logits.reserve(product(rows, matrix.columns()));
   const Projection into{&matrix, nullptr, result.data};
-  project(input, rows, {&into, 1}, false);
+  projector_.prepare(x, batch_->logit_rows, rows, norm, {&into, 1}, scratch_->input);
+  projector_.project(scratch_->input, {&into, 1}, false);
   return result;
 }
 

@@ -9,11 +9,10 @@
 #include "engine/kernels/backend.h"
 #include "engine/kernels/cpu/attention_plan.h"
 #include "engine/kernels/cpu/kernel_table.h"
+#include "engine/kernels/cpu/projector.h"
 #include "engine/sampling/sampler.h"
 
 namespace folio::cpu {
-
-class PackedMatrix;
 
 class CpuBackend final : public Backend {
  public:
@@ -31,15 +30,16 @@ class CpuBackend final : public Backend {
                      const float* v) override;
   void attend(int layer, std::int32_t window, const float* q, float* out) override;
   void project_add(const float* in, const WeightMatrix& matrix, Norm norm, float* x) override;
-  void gate(Activation activation, const float* gate, const float* up, std::int32_t columns, float* out) override;
+  void gate_up(const float* x, Norm norm, const WeightMatrix& gate, const WeightMatrix& up, Activation activation,
+               const WeightMatrix& down) override;
+  void down_add(const WeightMatrix& down, Norm norm, float* x) override;
   Logits logits(const float* x, Norm norm, const WeightMatrix& matrix) override;
   void sample(const Logits& logits, std::span<const SampleRequest> samples, std::span<SampledToken> out) override;
 
  private:
   struct Scratch;  // buffers that only grow
 
-  // Runs the projections on rows of x [rows][depth]: quantised once for all integer matrices.
-  void project(const float* x, int rows, std::span<const Projection> projections, bool add);
+  void add_projected(const ActivationRows& in, const WeightMatrix& matrix, Norm norm, float* x);
   void rotate_and_write_token(std::int32_t token, int layer, int rope, Norm q_norm, Norm k_norm, float query_scale,
                               float* q, float* k, const float* v);
   const AttentionPlan& plan_for(std::int32_t window);
@@ -47,6 +47,7 @@ class CpuBackend final : public Backend {
 
   const KernelTable& kernels_;
   ThreadPool& pool_;
+  Projector projector_;
   const AttentionShape shape_;
   KvCache& cache_;
   const StepBatch* batch_ = nullptr;

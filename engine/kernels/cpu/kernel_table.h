@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/kernels/cpu/panel_format.h"
 #include "engine/kernels/kv_type.h"
 
 namespace folio::cpu {
@@ -19,26 +20,24 @@ struct BFloat16 {
   std::uint16_t bits;
 };
 
-inline constexpr int kPanelColumns = 16;  // outputs of a weight panel
-inline constexpr int kQuantGroup = 32;    // activations that share a scale
 inline constexpr int kPartition = 256;  // keys reduced alone before partitions merge in order; a multiple of any group
 inline constexpr int kPartitionGroups = kPartition / 16;
 
-// Rows quantised to int8, 32 values to a scale: x ~ q * scale. sums: of 16 q's each.
+// Rows quantised to int8, 32 values to a scale: x ~ q * scale. A view: pointers to the first row's first group.
 struct QuantizedRows {
-  std::int8_t* q;      // [rows][columns]
-  float* scales;       // [rows][columns / 32]
-  std::int32_t* sums;  // [rows][columns / 16]
+  std::size_t depth;        // from one row's q to the next; a multiple of 32
+  std::int8_t* q;           // [rows][depth]
+  float* scales;            // [rows][depth / 32]
+  float* offsets;           // [rows][depth / 32] scale * sum of the group: what a weight minimum multiplies
+  std::int32_t* sums;       // [rows][depth / 32] of the group's q
+  std::int32_t* half_sums;  // [rows][depth / 16]
 };
 
 // One weight matrix against rows of activations: out[row][column] = sum over k of x[row][k] * w[column][k].
 struct MatmulArgs {
-  // Weights: panels of 16 columns (see packed_matrix.h).
+  // Weights: panels of 32 columns (panel_format.h).
   const std::uint8_t* panels;
-  std::size_t panel_bytes;   // from one panel to the next
-  std::size_t scale_offset;  // inside a panel
-  std::size_t min_offset;
-  std::int32_t zero_point;  // subtracted from the stored unsigned integers
+  std::size_t panel_bytes;  // from one panel to the next
   std::int32_t depth;       // K
   std::int32_t columns;     // N, without padding
   // Activations: the quantised rows for integer weights, the floats for float weights.
@@ -47,24 +46,12 @@ struct MatmulArgs {
   // Result.
   float* out;  // [rows][out_stride]
   std::size_t out_stride;
+  std::int32_t first_row;  // what out[0] is: 0, 0 for whole matrices
+  std::int32_t first_column;
   const float* bias;  // [columns] or null
   bool add;           // out += instead of out =
 };
 using MatmulFn = void (*)(const MatmulArgs& args, int panel_begin, int panel_end, int row_begin, int row_end);
-
-enum class PanelFormat : std::uint8_t {
-  kF32,
-  kF16,
-  kBF16,
-  kU4Half,      // 4-bit integers, f16 scale                 (Q4_0)
-  kU4HalfMin,   // and f16 minimum                           (Q4_1)
-  kU4FloatMin,  // f32 scale and minimum                     (Q4_K)
-  kU8Half,      // 8-bit integers, f16 scale                 (Q5_0, Q8_0)
-  kU8HalfMin,   //                                           (Q5_1)
-  kU8FloatMin,  //                                           (Q5_K)
-  kU8Float16,   // f32 scale for 16 integers                 (Q6_K)
-  kCount
-};
 
 // One (kv head, partition of keys) against some query rows. Keys come in groups of 16 tokens.
 struct PartitionArgs {
@@ -103,6 +90,7 @@ using WriteKvFn = void (*)(const float* k, const float* v, int head_dim, const K
 struct KernelTable {
   const char* name;
   MatmulFn matmul[static_cast<int>(PanelFormat::kCount)];
+  // `columns` (a multiple of 32) of each row, into the same columns from out's first on.
   void (*quantize_rows)(const float* x, std::size_t x_stride, int rows, int columns, const QuantizedRows& out);
   // out = x / rms(x) * weight, per row.
   void (*rms_norm)(const float* x, std::size_t x_stride, const float* weight, float eps, int rows, int columns,

@@ -1,4 +1,4 @@
-// Matmul over weight panels (packed_matrix.h), one text for all levels; included after a level's simd_*.h.
+// Matmul over weight panels (panel_format.h), one text for all levels; included after a level's simd_*.h.
 //
 // Each output element is one chain over K in one order, whatever the tile, the row count or the thread: for integer
 // weights
@@ -11,15 +11,16 @@
 namespace folio::cpu {
 namespace {
 
+// A tile is R rows by P vectors of 16 columns; `vector` is the first one's place in the panel.
 template <int R, int P>
-inline void store_tile(const MatmulArgs& a, Vec (&acc)[R][P], int panel, int row) {
+inline void store_tile(const MatmulArgs& a, Vec (&acc)[R][P], int panel, int vector, int row) {
   for (int p = 0; p < P; ++p) {
-    const int column = (panel + p) * kPanelColumns;
-    const int n = a.columns - column < kPanelColumns ? a.columns - column : kPanelColumns;
-    for (int r = 0; r < R; ++r) {
-      float* out = a.out + static_cast<std::size_t>(row + r) * a.out_stride + column;
+    const int column = panel * kPanelColumns + (vector + p) * kVectorColumns;
+    const int n = a.columns - column < kVectorColumns ? a.columns - column : kVectorColumns;
+    for (int r = 0; n > 0 && r < R; ++r) {
+      float* out = a.out + static_cast<std::size_t>(row - a.first_row + r) * a.out_stride + (column - a.first_column);
       Vec y = acc[r][p];
-      if (n == kPanelColumns) {
+      if (n == kVectorColumns) {
         if (a.bias != nullptr) y = add(y, load(a.bias + column));
         if (a.add) y = add(load(out), y);
         store(out, y);
@@ -32,155 +33,192 @@ inline void store_tile(const MatmulArgs& a, Vec (&acc)[R][P], int panel, int row
   }
 }
 
-// Weight: the panel's float type. Panels are [k][16].
-template <class Weight, int R, int P>
-inline void float_tile(const MatmulArgs& a, int panel, int row) {
-  Vec acc[R][P];
-  for (int r = 0; r < R; ++r) {
-    for (int p = 0; p < P; ++p) acc[r][p] = set1(0.0F);
-  }
-  const auto depth = static_cast<std::size_t>(a.depth);
-  const float* x = a.x + static_cast<std::size_t>(row) * depth;
-  const std::uint8_t* base = a.panels + static_cast<std::size_t>(panel) * a.panel_bytes;
-  for (std::size_t k = 0; k < depth; ++k) {
-    Vec w[P];
-    for (int p = 0; p < P; ++p) {
-      w[p] =
-          load(reinterpret_cast<const Weight*>(base + static_cast<std::size_t>(p) * a.panel_bytes) + k * kPanelColumns);
-    }
-    for (int r = 0; r < R; ++r) {
-      const Vec xk = set1(x[static_cast<std::size_t>(r) * depth + k]);
-      for (int p = 0; p < P; ++p) acc[r][p] = fma(w[p], xk, acc[r][p]);
-    }
-  }
-  store_tile(a, acc, panel, row);
-}
-
-// kBits: 4 or 8 bits an integer. kGroup: weights to a scale, 32 or 16. Scale: Half or float. kMin: the format has a
-// minimum. kSmall: integers of at most 7 bits.
-template <int kBits, int kGroup, class Scale, bool kMin, bool kSmall>
-struct IntegerPanels {
-  static constexpr int kGroupBytes = kGroup * kPanelColumns * kBits / 8;
-
-  static inline Ints dot(Ints acc, Bytes w, std::int32_t x) { return kSmall ? dot4_small(acc, w, x) : dot4(acc, w, x); }
-
-  // One group of P panels and R rows: exact integer sums, started at -zero_point * sum(x).
+template <class Weight>
+struct FloatPanels {
   template <int R, int P>
-  static inline void group_dots(const MatmulArgs& a, const std::uint8_t* quants, const std::int8_t* x,
-                                Ints (&dots)[R][P]) {
-    const auto depth = static_cast<std::size_t>(a.depth);
-    constexpr int kStep = kBits == 4 ? 8 : 4;  // weights of a column in one 64-byte load
-    for (int j = 0; j < kGroup / kStep; ++j) {
-      Bytes low[P];
-      Bytes high[P];
-      for (int p = 0; p < P; ++p) {
-        const Bytes w = load_bytes(quants + static_cast<std::size_t>(p) * a.panel_bytes + 64 * j);
-        low[p] = kBits == 4 ? low_nibbles(w) : w;
-        if (kBits == 4) high[p] = high_nibbles(w);
-      }
-      for (int r = 0; r < R; ++r) {
-        const std::int8_t* xr = x + static_cast<std::size_t>(r) * depth + 4 * j;
-        std::int32_t four;
-        __builtin_memcpy(&four, xr, 4);
-        for (int p = 0; p < P; ++p) dots[r][p] = dot(dots[r][p], low[p], four);
-        if (kBits == 4) {  // the high nibbles hold the group's upper half
-          __builtin_memcpy(&four, xr + kGroup / 2, 4);
-          for (int p = 0; p < P; ++p) dots[r][p] = dot(dots[r][p], high[p], four);
-        }
-      }
-    }
-  }
-
-  template <int R, int P>
-  static inline void tile(const MatmulArgs& a, int panel, int row) {
+  static inline void tile(const MatmulArgs& a, int panel, int vector, int row) {
     Vec acc[R][P];
     for (int r = 0; r < R; ++r) {
       for (int p = 0; p < P; ++p) acc[r][p] = set1(0.0F);
     }
     const auto depth = static_cast<std::size_t>(a.depth);
-    const std::uint8_t* base = a.panels + static_cast<std::size_t>(panel) * a.panel_bytes;
-    const std::int8_t* x = a.quantized.q + static_cast<std::size_t>(row) * depth;
-    const float* x_scales = a.quantized.scales + static_cast<std::size_t>(row) * (depth / kQuantGroup);
-    const std::int32_t* x_sums = a.quantized.sums + static_cast<std::size_t>(row) * (depth / 16);
-    const int num_groups = a.depth / kGroup;
-    for (int g = 0; g < num_groups; ++g) {
-      Ints dots[R][P];
-      float scale[R];
-      std::int32_t sums[R];
+    const float* x = a.x + static_cast<std::size_t>(row) * depth;
+    const auto* weights = reinterpret_cast<const Weight*>(a.panels + static_cast<std::size_t>(panel) * a.panel_bytes) +
+                          vector * kVectorColumns;
+    for (std::size_t k = 0; k < depth; ++k) {
+      Vec w[P];
+      for (int p = 0; p < P; ++p) w[p] = load(weights + k * kPanelColumns + p * kVectorColumns);
       for (int r = 0; r < R; ++r) {
-        const std::int32_t* s = x_sums + static_cast<std::size_t>(r) * (depth / 16) + g * (kGroup / 16);
-        sums[r] = kGroup == 32 ? s[0] + s[1] : s[0];
-        scale[r] = x_scales[static_cast<std::size_t>(r) * (depth / kQuantGroup) +
-                            static_cast<std::size_t>(g * kGroup / kQuantGroup)];
-        const Ints start = set1(kMin ? 0 : -a.zero_point * sums[r]);
-        for (int p = 0; p < P; ++p) dots[r][p] = start;
-      }
-      group_dots(a, base + static_cast<std::size_t>(g) * kGroupBytes, x + g * kGroup, dots);
-      for (int p = 0; p < P; ++p) {
-        const std::uint8_t* at = base + static_cast<std::size_t>(p) * a.panel_bytes;
-        const Vec w = load(reinterpret_cast<const Scale*>(at + a.scale_offset) + g * kPanelColumns);
-        for (int r = 0; r < R; ++r) acc[r][p] = fma(to_float(dots[r][p]), mul(w, set1(scale[r])), acc[r][p]);
-        if (kMin) {
-          const Vec m = load(reinterpret_cast<const Scale*>(at + a.min_offset) + g * kPanelColumns);
-          for (int r = 0; r < R; ++r) acc[r][p] = fma(m, set1(scale[r] * static_cast<float>(sums[r])), acc[r][p]);
-        }
+        const Vec xk = set1(x[static_cast<std::size_t>(r) * depth + k]);
+        for (int p = 0; p < P; ++p) acc[r][p] = fma(w[p], xk, acc[r][p]);
       }
     }
-    store_tile(a, acc, panel, row);
+    store_tile(a, acc, panel, vector, row);
   }
 };
 
-template <class Weight>
-struct FloatPanels {
+// Steps J and J + 4 of a group: 4 integers of K for 16 columns each.
+template <int kBits, int J>
+inline void load_steps(const std::uint8_t* group, Bytes& low, Bytes& high) {
+  if constexpr (kBits == 8) {
+    low = load_bytes(group + 64 * J);
+    high = load_bytes(group + 64 * (J + 4));
+    return;
+  }
+  const Bytes nibbles = load_bytes(group + 64 * J);
+  low = low_nibbles(nibbles);
+  high = high_nibbles(nibbles);
+  if constexpr (kBits == 5) {
+    const Bytes fifth = load_bytes(group + 256);
+    low = or_masked<16>(low, shift_bits<4 - J>(fifth));
+    high = or_masked<16>(high, shift_bits<-J>(fifth));
+  }
+  if constexpr (kBits == 6) {
+    low = or_masked<48>(low, shift_bits<4 - 2 * J>(load_bytes(group + 256)));
+    high = or_masked<48>(high, shift_bits<4 - 2 * J>(load_bytes(group + 320)));
+  }
+}
+
+template <int kBytes>
+struct ScaleOfBytes {
+  using Type = float;
+};
+template <>
+struct ScaleOfBytes<2> {
+  using Type = Half;
+};
+
+template <PanelFormat kFormat>
+struct IntegerPanels {
+  static constexpr PanelShape kShape = kPanelShapes[static_cast<int>(kFormat)];
+  static constexpr int kScales = kQuantGroup / kShape.group;  // scales of a group of 32: 1 or 2
+  using Scale = typename ScaleOfBytes<kShape.scale_bytes>::Type;
+
+  static inline Ints dot(Ints acc, Bytes w, const std::int8_t* x) {
+    std::int32_t four;
+    __builtin_memcpy(&four, x, 4);
+    return kShape.bits < 8 ? dot4_small(acc, w, four) : dot4(acc, w, four);
+  }
+
+  template <int J, int R, int P>
+  static inline void add_steps(const std::uint8_t* group, const std::int8_t* x, std::size_t depth,
+                               Ints (&low_dots)[R][P], Ints (&high_dots)[R][P]) {
+    Bytes low[P];
+    Bytes high[P];
+    for (int p = 0; p < P; ++p) {
+      load_steps<kShape.bits, J>(group + static_cast<std::size_t>(p) * kShape.vector_bytes(), low[p], high[p]);
+    }
+    for (int r = 0; r < R; ++r) {
+      const std::int8_t* xr = x + static_cast<std::size_t>(r) * depth + 4 * J;
+      for (int p = 0; p < P; ++p) low_dots[r][p] = dot(low_dots[r][p], low[p], xr);
+      for (int p = 0; p < P; ++p) high_dots[r][p] = dot(high_dots[r][p], high[p], xr + 16);
+    }
+  }
+
+  // dots[h][r][p]: the exact integer sums of the group's part h.
   template <int R, int P>
-  static inline void tile(const MatmulArgs& a, int panel, int row) {
-    float_tile<Weight, R, P>(a, panel, row);
+  static inline void group_dots(const QuantizedRows& x, int row, int g, const std::uint8_t* group,
+                                Ints (&dots)[kScales][R][P]) {
+    for (int r = 0; r < R; ++r) {
+      for (int h = 0; h < kScales; ++h) {
+        Ints start = set1(0);
+        if (!kShape.has_min) {
+          const std::int32_t* sums = kScales == 1 ? x.sums : x.half_sums;
+          const std::size_t per_row = x.depth / kQuantGroup * kScales;
+          start = minus_shifted<kShape.zero_bits>(
+              set1(sums[static_cast<std::size_t>(row + r) * per_row + static_cast<std::size_t>(g * kScales + h)]));
+        }
+        for (int p = 0; p < P; ++p) dots[h][r][p] = start;
+      }
+    }
+    const std::int8_t* q = x.q + static_cast<std::size_t>(row) * x.depth + g * kQuantGroup;
+    add_steps<0>(group, q, x.depth, dots[0], dots[kScales - 1]);
+    add_steps<1>(group, q, x.depth, dots[0], dots[kScales - 1]);
+    add_steps<2>(group, q, x.depth, dots[0], dots[kScales - 1]);
+    add_steps<3>(group, q, x.depth, dots[0], dots[kScales - 1]);
+  }
+
+  template <int R, int P>
+  static inline void tile(const MatmulArgs& a, int panel, int vector, int row) {
+    Vec acc[R][P];
+    for (int r = 0; r < R; ++r) {
+      for (int p = 0; p < P; ++p) acc[r][p] = set1(0.0F);
+    }
+    const QuantizedRows& x = a.quantized;
+    const std::size_t groups = x.depth / kQuantGroup;
+    const float* x_scales = x.scales + static_cast<std::size_t>(row) * groups;
+    const float* x_offsets = x.offsets + static_cast<std::size_t>(row) * groups;
+    const std::uint8_t* weights = a.panels + static_cast<std::size_t>(panel) * a.panel_bytes +
+                                  static_cast<std::size_t>(vector) * kShape.vector_bytes();
+    for (int g = 0; g < static_cast<int>(groups); ++g) {
+      const std::uint8_t* chunk = weights + static_cast<std::size_t>(g / kChunkGroups) * kShape.chunk_bytes();
+      const auto in_chunk = static_cast<std::size_t>(g % kChunkGroups);
+      Ints dots[kScales][R][P];
+      group_dots(x, row, g, chunk + in_chunk * kShape.group_bytes(), dots);
+      for (int h = 0; h < kScales; ++h) {
+        const std::size_t at = (in_chunk * kScales + static_cast<std::size_t>(h)) * kVectorColumns * sizeof(Scale);
+        for (int p = 0; p < P; ++p) {
+          const std::uint8_t* scales =
+              chunk + static_cast<std::size_t>(p) * kShape.vector_bytes() + kShape.scales_at() + at;
+          const Vec w = load(reinterpret_cast<const Scale*>(scales));
+          for (int r = 0; r < R; ++r) {
+            const Vec scale =
+                mul(w, set1(x_scales[static_cast<std::size_t>(r) * groups + static_cast<std::size_t>(g)]));
+            acc[r][p] = fma(to_float(dots[h][r][p]), scale, acc[r][p]);
+          }
+          if (kShape.has_min) {
+            const Vec m = load(reinterpret_cast<const Scale*>(scales + kShape.scales_bytes()));
+            for (int r = 0; r < R; ++r) {
+              const Vec offset = set1(x_offsets[static_cast<std::size_t>(r) * groups + static_cast<std::size_t>(g)]);
+              acc[r][p] = fma(m, offset, acc[r][p]);
+            }
+          }
+        }
+      }
+    }
+    store_tile(a, acc, panel, vector, row);
   }
 };
 
 template <class Panels, int P>
-inline void remaining_rows(const MatmulArgs& a, int panel, int row, int count) {
-  static_assert(kMatmulRows <= 6);
+inline void tile_of(const MatmulArgs& a, int panel, int vector, int row, int count) {
+  static_assert(kMatmulRows <= 4);
   switch (count) {
     case 1:
-      Panels::template tile<1, P>(a, panel, row);
+      Panels::template tile<1, P>(a, panel, vector, row);
       break;
     case 2:
-      if constexpr (kMatmulRows > 2) Panels::template tile<2, P>(a, panel, row);
+      Panels::template tile<2, P>(a, panel, vector, row);
       break;
     case 3:
-      if constexpr (kMatmulRows > 3) Panels::template tile<3, P>(a, panel, row);
+      if constexpr (kMatmulRows > 2) Panels::template tile<3, P>(a, panel, vector, row);
       break;
     case 4:
-      if constexpr (kMatmulRows > 4) Panels::template tile<4, P>(a, panel, row);
-      break;
-    case 5:
-      if constexpr (kMatmulRows > 5) Panels::template tile<5, P>(a, panel, row);
+      if constexpr (kMatmulRows > 3) Panels::template tile<4, P>(a, panel, vector, row);
       break;
     default:
       break;
   }
 }
 
-template <class Panels, int P>
-inline void panel_rows(const MatmulArgs& a, int panel, int row_begin, int row_end) {
-  int row = row_begin;
-  for (; row + kMatmulRows <= row_end; row += kMatmulRows) Panels::template tile<kMatmulRows, P>(a, panel, row);
-  remaining_rows<Panels, P>(a, panel, row, row_end - row);
-}
-
+// Rows are cut into tiles of nearly the same height: 5 rows are 3 and 2, as a tile of 1 unpacks as much as one of 4.
 template <class Panels>
 void matmul(const MatmulArgs& a, int panel_begin, int panel_end, int row_begin, int row_end) {
-  int panel = panel_begin;
-  if (row_end - row_begin == 1) {
-    for (; panel + kDecodePanels <= panel_end; panel += kDecodePanels) {
-      Panels::template tile<1, kDecodePanels>(a, panel, row_begin);
+  const int rows = row_end - row_begin;
+  const int tiles = (rows + kMatmulRows - 1) / kMatmulRows;
+  if (tiles == 0) return;
+  const int height = rows / tiles;
+  const int taller = rows % tiles;
+  for (int panel = panel_begin; panel < panel_end; ++panel) {
+    for (int vector = 0; vector < kPanelColumns / kVectorColumns; vector += kMatmulVectors) {
+      int row = row_begin;
+      for (int i = 0; i < tiles; ++i) {
+        const int count = height + (i < taller ? 1 : 0);
+        tile_of<Panels, kMatmulVectors>(a, panel, vector, row, count);
+        row += count;
+      }
     }
   }
-  for (; panel + kMatmulPanels <= panel_end; panel += kMatmulPanels) {
-    panel_rows<Panels, kMatmulPanels>(a, panel, row_begin, row_end);
-  }
-  for (; panel < panel_end; ++panel) panel_rows<Panels, 1>(a, panel, row_begin, row_end);
 }
 
 }  // namespace

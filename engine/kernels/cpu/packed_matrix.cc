@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -12,40 +13,6 @@
 
 namespace folio::cpu {
 namespace {
-
-struct FormatTraits {
-  int bits;
-  int group;  // weights to a scale; 0 for float formats
-  int scale_bytes;
-  bool has_min;
-};
-
-FormatTraits traits(PanelFormat format) {
-  switch (format) {
-    case PanelFormat::kF32:
-      return {32, 0, 0, false};
-    case PanelFormat::kF16:
-    case PanelFormat::kBF16:
-      return {16, 0, 0, false};
-    case PanelFormat::kU4Half:
-      return {4, 32, 2, false};
-    case PanelFormat::kU4HalfMin:
-      return {4, 32, 2, true};
-    case PanelFormat::kU4FloatMin:
-      return {4, 32, 4, true};
-    case PanelFormat::kU8Half:
-      return {8, 32, 2, false};
-    case PanelFormat::kU8HalfMin:
-      return {8, 32, 2, true};
-    case PanelFormat::kU8FloatMin:
-      return {8, 32, 4, true};
-    case PanelFormat::kU8Float16:
-      return {8, 16, 4, false};
-    case PanelFormat::kCount:
-      break;
-  }
-  return {};
-}
 
 PanelFormat panel_format(TensorType type) {
   switch (type) {
@@ -62,25 +29,52 @@ PanelFormat panel_format(TensorType type) {
     case TensorType::kQ4_K:
       return PanelFormat::kU4FloatMin;
     case TensorType::kQ5_0:
+      return PanelFormat::kU5Half;
+    case TensorType::kQ5_1:
+      return PanelFormat::kU5HalfMin;
+    case TensorType::kQ5_K:
+      return PanelFormat::kU5FloatMin;
+    case TensorType::kQ6_K:
+      return PanelFormat::kU6Float16;
     case TensorType::kQ8_0:
       return PanelFormat::kU8Half;
-    case TensorType::kQ5_1:
-      return PanelFormat::kU8HalfMin;
-    case TensorType::kQ5_K:
-      return PanelFormat::kU8FloatMin;
-    case TensorType::kQ6_K:
-      return PanelFormat::kU8Float16;
   }
   FOLIO_CHECK(false, "a tensor type without a panel format");
 }
 
-// Where the integer k of a group stands, from the group's first byte: 4 steps of K for all columns in 64 bytes.
-std::size_t place_in_group(int k, int lane) {
-  return static_cast<std::size_t>(k / 4 * 64 + lane * 4 + k % 4);
+constexpr std::size_t kGroupWeights = kQuantGroup;
+constexpr std::size_t kStepWeights = 4;
+
+// The integers of one column's group of 32, out to their places and back (`group`: the vector's group, `lane` in it).
+void put_integers(const std::uint8_t* q, int bits, std::size_t lane, std::uint8_t* group) {
+  for (std::size_t k = 0; k < kGroupWeights; ++k) {
+    const std::size_t step = k / kStepWeights;
+    const std::size_t byte = lane * kStepWeights + k % kStepWeights;
+    if (bits == 8) {
+      group[step * 64 + byte] = q[k];
+      continue;
+    }
+    const std::size_t j = step % 4;
+    const bool high = step >= 4;
+    group[j * 64 + byte] = static_cast<std::uint8_t>(group[j * 64 + byte] | (q[k] & 15U) << (high ? 4U : 0U));
+    if (bits == 5) group[256 + byte] = static_cast<std::uint8_t>(group[256 + byte] | q[k] >> 4U << step);
+    if (bits == 6) {
+      std::uint8_t& plane = group[(high ? 320U : 256U) + byte];
+      plane = static_cast<std::uint8_t>(plane | q[k] >> 4U << 2U * j);
+    }
+  }
 }
 
-std::size_t group_bytes(const FormatTraits& t) {
-  return static_cast<std::size_t>(t.group * kPanelColumns * t.bits / 8);
+unsigned integer_at(const std::uint8_t* group, int bits, std::size_t lane, std::size_t k) {
+  const std::size_t step = k / kStepWeights;
+  const std::size_t byte = lane * kStepWeights + k % kStepWeights;
+  if (bits == 8) return group[step * 64 + byte];
+  const std::size_t j = step % 4;
+  const bool high = step >= 4;
+  const unsigned nibble = group[j * 64 + byte] >> (high ? 4U : 0U) & 15U;
+  if (bits == 5) return nibble | (group[256 + byte] >> step & 1U) << 4U;
+  if (bits == 6) return nibble | (group[(high ? 320U : 256U) + byte] >> 2U * j & 3U) << 4U;
+  return nibble;
 }
 
 void put_scale(std::uint8_t* at, int scale_bytes, float value) {
@@ -103,8 +97,24 @@ float get_scale(const std::uint8_t* at, int scale_bytes) {
   return value;
 }
 
-std::size_t round_up(std::size_t n, std::size_t to) {
-  return (n + to - 1) / to * to;
+// Where a column's weights lie: chunk by chunk in one vector of a panel.
+struct ColumnPlace {
+  std::size_t lane;
+  std::uint8_t* vector;  // of the panel's first chunk
+
+  std::uint8_t* group(const PanelShape& shape, std::size_t g) const {
+    return vector + g / kChunkGroups * shape.chunk_bytes() + g % kChunkGroups * shape.group_bytes();
+  }
+  // Scale s of the column, counted along K.
+  std::uint8_t* scale(const PanelShape& shape, std::size_t s) const {
+    const auto in_chunk = static_cast<std::size_t>(kChunkGroups * kQuantGroup / shape.group);
+    return vector + s / in_chunk * shape.chunk_bytes() + shape.scales_at() +
+           (s % in_chunk * kVectorColumns + lane) * static_cast<std::size_t>(shape.scale_bytes);
+  }
+};
+
+ColumnPlace place_of(const PanelShape& shape, std::uint8_t* panel, std::size_t column_in_panel) {
+  return {column_in_panel % kVectorColumns, panel + column_in_panel / kVectorColumns * shape.vector_bytes()};
 }
 
 }  // namespace
@@ -112,19 +122,11 @@ std::size_t round_up(std::size_t n, std::size_t to) {
 PackedMatrix::PackedMatrix(const GgufTensor& tensor, ThreadPool& pool)
     : WeightMatrix(static_cast<std::int32_t>(tensor.row_length()), static_cast<std::int32_t>(tensor.num_rows())),
       format_(panel_format(tensor.type)) {
-  const FormatTraits t = traits(format_);
-  const auto depth_bytes = static_cast<std::size_t>(depth()) * kPanelColumns * static_cast<std::size_t>(t.bits) / 8;
-  scale_offset_ = round_up(depth_bytes, 64);
-  min_offset_ = scale_offset_;
-  panel_bytes_ = scale_offset_;
-  if (t.group != 0) {
-    zero_point_ = quant_zero_point(tensor.type);
-    const auto scales = static_cast<std::size_t>(depth() / t.group * kPanelColumns * t.scale_bytes);
-    min_offset_ = scale_offset_ + scales;
-    panel_bytes_ = round_up(min_offset_ + (t.has_min ? scales : 0), 64);
-  }
-  // A full vector load past the last panel's end stays inside the map.
-  mapped_bytes_ = bytes() + 64;
+  const auto k = static_cast<std::size_t>(depth());
+  const std::size_t chunk_weights = kChunkGroups * kGroupWeights;
+  panel_bytes_ = is_integer() ? (k + chunk_weights - 1) / chunk_weights * shape().chunk_bytes()
+                              : k * kPanelColumns * static_cast<std::size_t>(shape().bits) / 8;
+  mapped_bytes_ = bytes();
   void* memory = mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
     throw std::runtime_error("out of memory for tensor " + std::string(tensor.name) + " (" +
@@ -132,12 +134,12 @@ PackedMatrix::PackedMatrix(const GgufTensor& tensor, ThreadPool& pool)
   }
   madvise(memory, mapped_bytes_, MADV_HUGEPAGE);
   data_ = static_cast<std::uint8_t*>(memory);
-  pool.parallel_for(columns(), 64, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t column = begin; column < end; ++column) {
-      if (t.group == 0) {
-        pack_float_row(tensor, static_cast<std::int32_t>(column));
+  pool.parallel_for(num_panels(), 2, [&](std::int64_t begin, std::int64_t end, int) {
+    for (auto panel = static_cast<std::int32_t>(begin); panel < end; ++panel) {
+      if (is_integer()) {
+        pack_integer_panel(tensor, panel);
       } else {
-        pack_integer_row(tensor, static_cast<std::int32_t>(column));
+        pack_float_panel(tensor, panel);
       }
     }
   });
@@ -147,58 +149,47 @@ PackedMatrix::~PackedMatrix() {
   munmap(data_, mapped_bytes_);
 }
 
-void PackedMatrix::pack_float_row(const GgufTensor& tensor, std::int32_t column) {
-  const std::size_t element = traits(format_).bits == 32 ? 4 : 2;
-  const std::byte* row =
-      tensor.data.data() + static_cast<std::size_t>(column) * static_cast<std::size_t>(depth()) * element;
-  std::uint8_t* to = panel_of(column) + static_cast<std::size_t>(column % kPanelColumns) * element;
-  for (int k = 0; k < depth(); ++k) {
-    std::memcpy(to + static_cast<std::size_t>(k) * kPanelColumns * element, row + static_cast<std::size_t>(k) * element,
-                element);
+void PackedMatrix::pack_float_panel(const GgufTensor& tensor, std::int32_t panel) {
+  const auto element = static_cast<std::size_t>(shape().bits) / 8;
+  const auto k_end = static_cast<std::size_t>(depth());
+  const std::int32_t first = panel * kPanelColumns;
+  const std::int32_t end = std::min(first + kPanelColumns, columns());
+  for (std::int32_t column = first; column < end; ++column) {
+    const std::byte* row = tensor.data.data() + static_cast<std::size_t>(column) * k_end * element;
+    std::uint8_t* to = panel_at(panel) + static_cast<std::size_t>(column - first) * element;
+    for (std::size_t k = 0; k < k_end; ++k) std::memcpy(to + k * kPanelColumns * element, row + k * element, element);
   }
 }
 
-void PackedMatrix::pack_integer_row(const GgufTensor& tensor, std::int32_t column) {
-  const FormatTraits t = traits(format_);
-  const auto num_groups = static_cast<std::size_t>(depth() / t.group);
+void PackedMatrix::pack_integer_panel(const GgufTensor& tensor, std::int32_t panel) {
+  const auto k = static_cast<std::size_t>(depth());
+  const auto num_scales = k / static_cast<std::size_t>(shape().group);
   thread_local std::vector<std::uint8_t> quants;
   thread_local std::vector<float> scales;
   thread_local std::vector<float> minima;
-  quants.resize(static_cast<std::size_t>(depth()));
-  scales.resize(num_groups);
-  minima.resize(num_groups);
+  quants.resize(k);
+  scales.resize(num_scales);
+  minima.resize(num_scales);
   const std::size_t row_bytes = tensor.data.size() / static_cast<std::size_t>(columns());
-  unpack_quant_row(tensor.type, tensor.data.subspan(static_cast<std::size_t>(column) * row_bytes, row_bytes), quants,
-                   scales, minima);
-
-  std::uint8_t* panel = panel_of(column);
-  const int lane = column % kPanelColumns;
-  const std::uint8_t* q = quants.data();
-  for (std::size_t g = 0; g < num_groups; ++g, q += t.group) {
-    std::uint8_t* to = panel + g * group_bytes(t);
-    if (t.bits == 8) {
-      for (int k = 0; k < t.group; ++k) to[place_in_group(k, lane)] = q[k];
-    } else {
-      const int half = t.group / 2;
-      for (int k = 0; k < half; ++k) {
-        to[place_in_group(k, lane)] = static_cast<std::uint8_t>(q[k] | q[k + half] << 4U);
-      }
+  const std::int32_t first = panel * kPanelColumns;
+  const std::int32_t end = std::min(first + kPanelColumns, columns());
+  for (std::int32_t column = first; column < end; ++column) {
+    unpack_quant_row(tensor.type, tensor.data.subspan(static_cast<std::size_t>(column) * row_bytes, row_bytes), quants,
+                     scales, minima);
+    const ColumnPlace place = place_of(shape(), panel_at(panel), static_cast<std::size_t>(column - first));
+    for (std::size_t g = 0; g < k / kGroupWeights; ++g) {
+      put_integers(quants.data() + g * kGroupWeights, shape().bits, place.lane, place.group(shape(), g));
     }
-  }
-  for (std::size_t g = 0; g < num_groups; ++g) {
-    const std::size_t at =
-        (g * kPanelColumns + static_cast<std::size_t>(lane)) * static_cast<std::size_t>(t.scale_bytes);
-    put_scale(panel + scale_offset_ + at, t.scale_bytes, scales[g]);
-    if (t.has_min) put_scale(panel + min_offset_ + at, t.scale_bytes, minima[g]);
+    for (std::size_t s = 0; s < num_scales; ++s) {
+      put_scale(place.scale(shape(), s), shape().scale_bytes, scales[s]);
+      if (shape().has_min) put_scale(place.scale(shape(), s) + shape().scales_bytes(), shape().scale_bytes, minima[s]);
+    }
   }
 }
 
 void PackedMatrix::fill(MatmulArgs& args) const {
   args.panels = data_;
   args.panel_bytes = panel_bytes_;
-  args.scale_offset = scale_offset_;
-  args.min_offset = min_offset_;
-  args.zero_point = zero_point_;
   args.depth = depth();
   args.columns = columns();
 }
@@ -208,8 +199,8 @@ void PackedMatrix::unpack_row(std::int32_t column, std::span<float> out) const {
     unpack_integer_row(column, out);
     return;
   }
-  const int element = traits(format_).bits / 8;
-  const std::uint8_t* at = panel_of(column) + column % kPanelColumns * element;
+  const int element = shape().bits / 8;
+  const std::uint8_t* at = panel_at(column / kPanelColumns) + column % kPanelColumns * element;
   for (float& value : out) {
     if (format_ == PanelFormat::kBF16) {
       std::uint16_t bits;
@@ -223,22 +214,19 @@ void PackedMatrix::unpack_row(std::int32_t column, std::span<float> out) const {
 }
 
 void PackedMatrix::unpack_integer_row(std::int32_t column, std::span<float> out) const {
-  const FormatTraits t = traits(format_);
-  const std::uint8_t* panel = panel_of(column);
-  const int lane = column % kPanelColumns;
-  const int num_groups = depth() / t.group;
-  for (int g = 0; g < num_groups; ++g) {
-    const std::uint8_t* from = panel + static_cast<std::size_t>(g) * group_bytes(t);
-    const auto at = static_cast<std::size_t>((g * kPanelColumns + lane) * t.scale_bytes);
-    const float scale = get_scale(panel + scale_offset_ + at, t.scale_bytes);
-    const float min = t.has_min ? get_scale(panel + min_offset_ + at, t.scale_bytes) : 0.0F;
-    float* to = out.data() + static_cast<std::ptrdiff_t>(g) * t.group;
-    for (int k = 0; k < t.group; ++k) {
-      const int half = t.group / 2;
-      const bool high = t.bits == 4 && k >= half;
-      const unsigned byte = from[place_in_group(high ? k - half : k, lane)];
-      const int integer = static_cast<int>(t.bits == 8 ? byte : high ? byte >> 4U : byte & 15U);
-      to[k] = t.has_min ? scale * static_cast<float>(integer) + min : scale * static_cast<float>(integer - zero_point_);
+  const ColumnPlace place =
+      place_of(shape(), panel_at(column / kPanelColumns), static_cast<std::size_t>(column % kPanelColumns));
+  const auto per_scale = static_cast<std::size_t>(shape().group);
+  const int zero_point = 1 << shape().zero_bits;
+  for (std::size_t k = 0; k < out.size(); k += per_scale) {
+    const std::uint8_t* group = place.group(shape(), k / kGroupWeights);
+    const std::uint8_t* at = place.scale(shape(), k / per_scale);
+    const float scale = get_scale(at, shape().scale_bytes);
+    const float min = shape().has_min ? get_scale(at + shape().scales_bytes(), shape().scale_bytes) : 0.0F;
+    for (std::size_t i = k; i < k + per_scale; ++i) {
+      const auto integer = static_cast<int>(integer_at(group, shape().bits, place.lane, i % kGroupWeights));
+      out[i] = shape().has_min ? scale * static_cast<float>(integer) + min
+                               : scale * static_cast<float>(integer - zero_point);
     }
   }
 }

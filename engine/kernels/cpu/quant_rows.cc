@@ -94,21 +94,6 @@ void unpack_q8_0(const Byte* block, Byte* q, float* scale) {
 
 }  // namespace
 
-std::int32_t quant_zero_point(TensorType type) {
-  switch (type) {
-    case TensorType::kQ4_0:
-      return 8;
-    case TensorType::kQ5_0:
-      return 16;
-    case TensorType::kQ6_K:
-      return 32;
-    case TensorType::kQ8_0:
-      return 128;
-    default:
-      return 0;
-  }
-}
-
 void unpack_quant_row(TensorType type, std::span<const std::byte> row, std::span<std::uint8_t> quants,
                       std::span<float> scales, std::span<float> minima) {
   const TensorTypeInfo& info = tensor_type_info(type);

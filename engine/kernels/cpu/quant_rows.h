@@ -10,8 +10,6 @@
 
 namespace folio::cpu {
 
-std::int32_t quant_zero_point(TensorType type);
-
 // `row`: the row's bytes. quants [K]; scales and minima [K / 32], for Q6_K [K / 16].
 void unpack_quant_row(TensorType type, std::span<const std::byte> row, std::span<std::uint8_t> quants,
                       std::span<float> scales, std::span<float> minima);

@@ -5,20 +5,23 @@ namespace folio::cpu {
 namespace {
 
 void quantize_rows(const float* x, std::size_t x_stride, int rows, int columns, const QuantizedRows& out) {
-  const int groups = columns / kQuantGroup;
-  for (int r = 0; r < rows; ++r) {
-    const float* row = x + static_cast<std::size_t>(r) * x_stride;
-    std::int8_t* q = out.q + static_cast<std::size_t>(r) * static_cast<std::size_t>(columns);
-    float* scales = out.scales + static_cast<std::size_t>(r) * static_cast<std::size_t>(groups);
-    std::int32_t* sums = out.sums + static_cast<std::size_t>(r) * static_cast<std::size_t>(2 * groups);
-    for (int g = 0; g < groups; ++g) {
+  const std::size_t groups = out.depth / kQuantGroup;
+  for (std::size_t r = 0; r < static_cast<std::size_t>(rows); ++r) {
+    const float* row = x + r * x_stride;
+    std::int8_t* q = out.q + r * out.depth;
+    for (std::size_t g = 0; g < static_cast<std::size_t>(columns / kQuantGroup); ++g) {
       const Vec a = load(row + g * kQuantGroup);
       const Vec b = load(row + g * kQuantGroup + 16);
       const float largest = max(max(abs(a), abs(b)));
-      scales[g] = largest / 127.0F;
+      const float scale = largest / 127.0F;
       const Vec inverse = set1(largest > 0.0F ? 127.0F / largest : 0.0F);
-      sums[2 * g] = store_int8(q + g * kQuantGroup, mul(a, inverse));
-      sums[2 * g + 1] = store_int8(q + g * kQuantGroup + 16, mul(b, inverse));
+      const std::int32_t first = store_int8(q + g * kQuantGroup, mul(a, inverse));
+      const std::int32_t second = store_int8(q + g * kQuantGroup + 16, mul(b, inverse));
+      out.scales[r * groups + g] = scale;
+      out.offsets[r * groups + g] = scale * static_cast<float>(first + second);
+      out.sums[r * groups + g] = first + second;
+      out.half_sums[2 * (r * groups + g)] = first;
+      out.half_sums[2 * (r * groups + g) + 1] = second;
     }
   }
 }

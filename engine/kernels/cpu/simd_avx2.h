@@ -17,9 +17,8 @@ struct Bytes {
   __m256i lo, hi;
 };
 
-constexpr int kMatmulRows = 3;  // 16 registers: 3 rows x 1 panel is 6 integer and 6 float accumulators
-constexpr int kMatmulPanels = 1;
-constexpr int kDecodePanels = 1;
+constexpr int kMatmulRows = 3;  // 16 registers: 3 rows x 1 vector is 6 integer and 6 float accumulators
+constexpr int kMatmulVectors = 1;
 constexpr int kAttentionRows = 3;
 constexpr int kAttentionGroups = 2;
 
@@ -167,6 +166,26 @@ inline Bytes low_nibbles(Bytes a) {
 inline Bytes high_nibbles(Bytes a) {
   const __m256i mask = _mm256_set1_epi8(15);
   return {_mm256_and_si256(_mm256_srli_epi16(a.lo, 4), mask), _mm256_and_si256(_mm256_srli_epi16(a.hi, 4), mask)};
+}
+// In each byte, of which or_masked keeps bits that came from the same byte.
+template <int kLeft>
+inline Bytes shift_bits(Bytes a) {
+  if constexpr (kLeft > 0) return {_mm256_slli_epi16(a.lo, kLeft), _mm256_slli_epi16(a.hi, kLeft)};
+  if constexpr (kLeft < 0) return {_mm256_srli_epi16(a.lo, -kLeft), _mm256_srli_epi16(a.hi, -kLeft)};
+  return a;
+}
+// a | (b & kMask)
+template <int kMask>
+inline Bytes or_masked(Bytes a, Bytes b) {
+  const __m256i mask = _mm256_set1_epi8(kMask);
+  return {_mm256_or_si256(a.lo, _mm256_and_si256(b.lo, mask)), _mm256_or_si256(a.hi, _mm256_and_si256(b.hi, mask))};
+}
+// -(a << kBits)
+template <int kBits>
+inline Ints minus_shifted(Ints a) {
+  const __m256i zero = _mm256_setzero_si256();
+  return {_mm256_sub_epi32(zero, _mm256_slli_epi32(a.lo, kBits)),
+          _mm256_sub_epi32(zero, _mm256_slli_epi32(a.hi, kBits))};
 }
 // The pair sums of vpmaddubsw saturate at 16 bits. 7-bit weights cannot reach that (127 * 127 * 2); the top bit of an
 // 8-bit weight is therefore taken apart and multiplied by itself.

@@ -17,9 +17,8 @@ struct Bytes {
   __m512i v;
 };
 
-constexpr int kMatmulRows = 6;  // rows of a tile with two panels: 24 accumulators
-constexpr int kMatmulPanels = 2;
-constexpr int kDecodePanels = 4;  // panels of a tile with one row
+constexpr int kMatmulRows = 4;  // of a tile: 8 integer and 8 float accumulators, and all the rest stays in registers
+constexpr int kMatmulVectors = 2;
 constexpr int kAttentionRows = 6;
 constexpr int kAttentionGroups = 4;
 
@@ -136,6 +135,23 @@ inline Bytes low_nibbles(Bytes a) {
 }
 inline Bytes high_nibbles(Bytes a) {
   return {_mm512_and_si512(_mm512_srli_epi16(a.v, 4), _mm512_set1_epi8(15))};
+}
+// In each byte, of which or_masked keeps bits that came from the same byte.
+template <int kLeft>
+inline Bytes shift_bits(Bytes a) {
+  if constexpr (kLeft > 0) return {_mm512_slli_epi16(a.v, kLeft)};
+  if constexpr (kLeft < 0) return {_mm512_srli_epi16(a.v, -kLeft)};
+  return a;
+}
+// a | (b & kMask)
+template <int kMask>
+inline Bytes or_masked(Bytes a, Bytes b) {
+  return {_mm512_ternarylogic_epi32(a.v, b.v, _mm512_set1_epi8(kMask), 0xF8)};
+}
+// -(a << kBits)
+template <int kBits>
+inline Ints minus_shifted(Ints a) {
+  return {_mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(a.v, kBits))};
 }
 // acc + w * a: each lane's four unsigned bytes of w with the four signed bytes of `a`.
 inline Ints dot4(Ints acc, Bytes w, std::int32_t a) {

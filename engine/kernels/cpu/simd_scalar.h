@@ -16,8 +16,7 @@ struct Bytes {
 };
 
 constexpr int kMatmulRows = 2;
-constexpr int kMatmulPanels = 1;
-constexpr int kDecodePanels = 1;
+constexpr int kMatmulVectors = 1;
 constexpr int kAttentionRows = 2;
 constexpr int kAttentionGroups = 1;
 
@@ -179,6 +178,29 @@ inline Bytes low_nibbles(const Bytes& a) {
 inline Bytes high_nibbles(const Bytes& a) {
   Bytes r;
   for (int i = 0; i < 64; ++i) r.v[i] = static_cast<std::uint8_t>(a.v[i] >> 4U);
+  return r;
+}
+template <int kLeft>
+inline Bytes shift_bits(const Bytes& a) {
+  Bytes r;
+  for (int i = 0; i < 64; ++i) {
+    if constexpr (kLeft > 0) r.v[i] = static_cast<std::uint8_t>(a.v[i] << kLeft);
+    if constexpr (kLeft <= 0) r.v[i] = static_cast<std::uint8_t>(a.v[i] >> -kLeft);
+  }
+  return r;
+}
+// a | (b & kMask)
+template <int kMask>
+inline Bytes or_masked(const Bytes& a, const Bytes& b) {
+  Bytes r;
+  for (int i = 0; i < 64; ++i) r.v[i] = static_cast<std::uint8_t>(a.v[i] | (b.v[i] & kMask));
+  return r;
+}
+// -(a << kBits)
+template <int kBits>
+inline Ints minus_shifted(const Ints& a) {
+  Ints r;
+  for (int i = 0; i < 16; ++i) r.v[i] = -(a.v[i] * (1 << kBits));
   return r;
 }
 // acc + w * a: each lane's four unsigned bytes of w with the four signed bytes of `a`.

@@ -1,0 +1,190 @@
+#include "engine/kernels/cpu/projector.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "engine/kernels/cpu/packed_matrix.h"
+
+namespace folio::cpu {
+namespace {
+
+constexpr std::int64_t kRowGrain = 8;  // rows of a cheap operation given out at once
+constexpr int kRowsPerItem = 192;      // of a matmul: activations of an item stay in the second-level cache
+constexpr int kGatedRows = 64;         // whose gate and up stay in the first
+constexpr int kItemsPerThread = 6;     // pieces of a one-row matmul: the faster core takes more of them
+
+const PackedMatrix& packed(const WeightMatrix& matrix) {
+  return static_cast<const PackedMatrix&>(matrix);
+}
+
+std::size_t product(std::int64_t a, std::int64_t b) {
+  return static_cast<std::size_t>(a) * static_cast<std::size_t>(b);
+}
+
+MatmulArgs arguments(const ActivationRows& in, const WeightMatrix& matrix) {
+  MatmulArgs args{};
+  packed(matrix).fill(args);
+  if (in.has_integers()) args.quantized = in.integers(0);
+  if (in.has_floats()) args.x = in.floats(0);
+  return args;
+}
+
+// Row blocks x runs of panels.
+struct Cut {
+  int rows, panels, run;
+
+  Cut(int rows_, int panels_, int run_) : rows(rows_), panels(panels_), run(run_) {}
+  std::int64_t runs() const { return (panels + run - 1) / run; }
+  std::int64_t items() const { return (rows + kRowsPerItem - 1) / kRowsPerItem * runs(); }
+  int panel_begin(std::int64_t item) const { return static_cast<int>(item % runs()) * run; }
+  int panel_end(std::int64_t item) const { return std::min(panel_begin(item) + run, panels); }
+  int row_begin(std::int64_t item) const { return static_cast<int>(item / runs()) * kRowsPerItem; }
+  int row_end(std::int64_t item) const { return std::min(row_begin(item) + kRowsPerItem, rows); }
+};
+
+int panels_of_a_run(std::int64_t panels, int num_threads) {
+  return static_cast<int>(std::clamp<std::int64_t>(panels / (num_threads * kItemsPerThread), 1, 32));
+}
+
+}  // namespace
+
+void ActivationRows::reserve(int rows, std::int32_t depth, bool floats, bool integers) {
+  rows_ = rows;
+  depth_ = depth;
+  has_floats_ = floats;
+  has_integers_ = integers;
+  if (floats) floats_.reserve(product(rows, depth));
+  if (!integers) return;
+  const std::size_t groups = product(rows, depth / kQuantGroup);
+  q_.reserve(product(rows, depth));
+  scales_.reserve(groups);
+  offsets_.reserve(groups);
+  sums_.reserve(groups);
+  half_sums_.reserve(2 * groups);
+}
+
+QuantizedRows ActivationRows::integers(std::int64_t row, std::int64_t column) const {
+  const std::int64_t group = row * (depth_ / kQuantGroup) + column / kQuantGroup;
+  return {static_cast<std::size_t>(depth_),
+          q_.data() + row * depth_ + column,
+          scales_.data() + group,
+          offsets_.data() + group,
+          sums_.data() + group,
+          half_sums_.data() + 2 * group};
+}
+
+Projector::Projector(const KernelTable& kernels, ThreadPool& pool)
+    : kernels_(kernels), pool_(pool), workers_(static_cast<std::size_t>(pool.num_threads())) {}
+
+void Projector::prepare(const float* x, std::span<const std::int32_t> from, int rows, Norm norm,
+                        std::span<const Projection> projections, ActivationRows& to) {
+  const std::int32_t depth = projections[0].matrix->depth();
+  bool floats = false;
+  bool integers = false;
+  for (const Projection& p : projections) (packed(*p.matrix).is_integer() ? integers : floats) = true;
+  to.reserve(rows, depth, floats, integers);
+  const auto stride = static_cast<std::size_t>(depth);
+  pool_.parallel_for(rows, kRowGrain, [&](std::int64_t begin, std::int64_t end, int worker) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const float* row = x + (from.empty() ? r : from[static_cast<std::size_t>(r)]) * depth;
+      if (norm.weight != nullptr) {
+        float* normed = floats ? to.floats(r) : workers_[static_cast<std::size_t>(worker)].row.reserve(stride);
+        kernels_.rms_norm(row, stride, norm.weight, norm.epsilon, 1, depth, normed, stride);
+        row = normed;
+      } else if (floats) {
+        std::copy_n(row, stride, to.floats(r));
+      }
+      if (integers) kernels_.quantize_rows(row, stride, 1, depth, to.integers(r));
+    }
+  });
+}
+
+void Projector::project(const ActivationRows& in, std::span<const Projection> projections, bool add) {
+  struct Part {
+    MatmulArgs args;
+    MatmulFn fn;
+    Cut cut;
+    std::int64_t first_item;
+  };
+  constexpr std::size_t kMaxParts = 4;
+  FOLIO_CHECK(projections.size() <= kMaxParts, "too many projections share an input");
+  Part parts[kMaxParts] = {
+      {{}, {}, {0, 0, 1}, 0}, {{}, {}, {0, 0, 1}, 0}, {{}, {}, {0, 0, 1}, 0}, {{}, {}, {0, 0, 1}, 0}};
+  std::int64_t panels = 0;
+  for (const Projection& p : projections) panels += packed(*p.matrix).num_panels();
+  const int run = panels_of_a_run(panels, pool_.num_threads());
+  std::int64_t items = 0;
+  for (std::size_t i = 0; i < projections.size(); ++i) {
+    const Projection& p = projections[i];
+    Part& part = parts[i];
+    part.args = arguments(in, *p.matrix);
+    part.args.out = p.out;
+    part.args.out_stride = static_cast<std::size_t>(p.matrix->columns());
+    part.args.bias = p.bias;
+    part.args.add = add;
+    part.fn = kernels_.matmul[static_cast<int>(packed(*p.matrix).format())];
+    part.cut = Cut(in.rows(), packed(*p.matrix).num_panels(), run);
+    part.first_item = items;
+    items += part.cut.items();
+  }
+  pool_.parallel_for(items, 1, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t item = begin; item < end; ++item) {
+      std::size_t i = projections.size() - 1;
+      while (item < parts[i].first_item) --i;
+      const Part& part = parts[i];
+      const std::int64_t at = item - part.first_item;
+      part.fn(part.args, part.cut.panel_begin(at), part.cut.panel_end(at), part.cut.row_begin(at),
+              part.cut.row_end(at));
+    }
+  });
+}
+
+void Projector::project_gated(const ActivationRows& in, const WeightMatrix& gate, const WeightMatrix& up,
+                              Activation activation, const WeightMatrix& next, ActivationRows& to) {
+  const bool integers = packed(next).is_integer();
+  to.reserve(in.rows(), next.depth(), !integers, integers);
+  MatmulArgs gate_args = arguments(in, gate);
+  MatmulArgs up_args = arguments(in, up);
+  gate_args.out_stride = kPanelColumns;
+  up_args.out_stride = kPanelColumns;
+  const MatmulFn gate_fn = kernels_.matmul[static_cast<int>(packed(gate).format())];
+  const MatmulFn up_fn = kernels_.matmul[static_cast<int>(packed(up).format())];
+  const auto act = activation == Activation::kSilu ? kernels_.gate_silu : kernels_.gate_gelu;
+
+  // One panel of both for some rows: 32 columns, which are a group of the quantised result.
+  const auto gated_panel = [&](Worker& worker, int panel, int row_begin, int row_end) {
+    const std::size_t floats = product(row_end - row_begin, kPanelColumns);
+    MatmulArgs g = gate_args;
+    MatmulArgs u = up_args;
+    g.first_column = u.first_column = panel * kPanelColumns;
+    g.first_row = u.first_row = row_begin;
+    g.out = worker.gate.reserve(product(kGatedRows, kPanelColumns));
+    u.out = worker.up.reserve(product(kGatedRows, kPanelColumns));
+    gate_fn(g, panel, panel + 1, row_begin, row_end);
+    up_fn(u, panel, panel + 1, row_begin, row_end);
+    act(g.out, u.out, g.out, floats);
+    const std::int32_t columns = std::min(kPanelColumns, next.depth() - g.first_column);
+    if (integers) {
+      kernels_.quantize_rows(g.out, kPanelColumns, row_end - row_begin, columns,
+                             to.integers(row_begin, g.first_column));
+    } else {
+      for (int r = row_begin; r < row_end; ++r) {
+        std::copy_n(g.out + (r - row_begin) * kPanelColumns, columns, to.floats(r) + g.first_column);
+      }
+    }
+  };
+  const int panels = packed(gate).num_panels();
+  const Cut cut(in.rows(), panels, panels_of_a_run(panels, pool_.num_threads()));
+  pool_.parallel_for(cut.items(), 1, [&](std::int64_t begin, std::int64_t end, int worker) {
+    for (std::int64_t item = begin; item < end; ++item) {
+      for (int panel = cut.panel_begin(item); panel < cut.panel_end(item); ++panel) {
+        for (int row = cut.row_begin(item); row < cut.row_end(item); row += kGatedRows) {
+          gated_panel(workers_[static_cast<std::size_t>(worker)], panel, row,
+                      std::min(row + kGatedRows, cut.row_end(item)));
+        }
+      }
+    }
+  });
+}
+
+}  // namespace folio::cpu
