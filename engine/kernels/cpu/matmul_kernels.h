@@ -33,10 +33,17 @@ inline void store_tile(const MatmulArgs& a, Vec (&acc)[R][P], int panel, int vec
   }
 }
 
+// The next panel is brought into the second-level cache while this one is used, line by line: the distance covers the
+// memory's latency, and one line for one keeps the queues short.
+template <std::size_t kBytes>
+inline void prefetch_lines(const std::uint8_t* at) {
+  for (std::size_t i = 0; i < kBytes; i += 64) __builtin_prefetch(at + i, 0, 2);
+}
+
 template <class Weight>
 struct FloatPanels {
   template <int R, int P>
-  static inline void tile(const MatmulArgs& a, int panel, int vector, int row) {
+  static inline void tile(const MatmulArgs& a, int panel, int vector, int row, const std::uint8_t* ahead) {
     Vec acc[R][P];
     for (int r = 0; r < R; ++r) {
       for (int p = 0; p < P; ++p) acc[r][p] = set1(0.0F);
@@ -46,6 +53,7 @@ struct FloatPanels {
     const auto* weights = reinterpret_cast<const Weight*>(a.panels + static_cast<std::size_t>(panel) * a.panel_bytes) +
                           vector * kVectorColumns;
     for (std::size_t k = 0; k < depth; ++k) {
+      if (ahead != nullptr) prefetch_lines<kPanelColumns * sizeof(Weight)>(ahead + k * kPanelColumns * sizeof(Weight));
       Vec w[P];
       for (int p = 0; p < P; ++p) w[p] = load(weights + k * kPanelColumns + p * kVectorColumns);
       for (int r = 0; r < R; ++r) {
@@ -92,6 +100,7 @@ template <PanelFormat kFormat>
 struct IntegerPanels {
   static constexpr PanelShape kShape = kPanelShapes[static_cast<int>(kFormat)];
   static constexpr int kScales = kQuantGroup / kShape.group;  // scales of a group of 32: 1 or 2
+  static constexpr std::size_t kAheadBytes = kShape.chunk_bytes() / kChunkGroups;  // of the next panel, a group
   using Scale = typename ScaleOfBytes<kShape.scale_bytes>::Type;
 
   static inline Ints dot(Ints acc, Bytes w, const std::int8_t* x) {
@@ -139,7 +148,7 @@ struct IntegerPanels {
   }
 
   template <int R, int P>
-  static inline void tile(const MatmulArgs& a, int panel, int vector, int row) {
+  static inline void tile(const MatmulArgs& a, int panel, int vector, int row, const std::uint8_t* ahead) {
     Vec acc[R][P];
     for (int r = 0; r < R; ++r) {
       for (int p = 0; p < P; ++p) acc[r][p] = set1(0.0F);
@@ -154,6 +163,7 @@ struct IntegerPanels {
       const std::uint8_t* chunk = weights + static_cast<std::size_t>(g / kChunkGroups) * kShape.chunk_bytes();
       const auto in_chunk = static_cast<std::size_t>(g % kChunkGroups);
       Ints dots[kScales][R][P];
+      if (ahead != nullptr) prefetch_lines<kAheadBytes>(ahead + static_cast<std::size_t>(g) * kAheadBytes);
       group_dots(x, row, g, chunk + in_chunk * kShape.group_bytes(), dots);
       for (int h = 0; h < kScales; ++h) {
         const std::size_t at = (in_chunk * kScales + static_cast<std::size_t>(h)) * kVectorColumns * sizeof(Scale);
@@ -181,20 +191,20 @@ struct IntegerPanels {
 };
 
 template <class Panels, int P>
-inline void tile_of(const MatmulArgs& a, int panel, int vector, int row, int count) {
+inline void tile_of(const MatmulArgs& a, int panel, int vector, int row, int count, const std::uint8_t* ahead) {
   static_assert(kMatmulRows <= 4);
   switch (count) {
     case 1:
-      Panels::template tile<1, P>(a, panel, vector, row);
+      Panels::template tile<1, P>(a, panel, vector, row, ahead);
       break;
     case 2:
-      Panels::template tile<2, P>(a, panel, vector, row);
+      Panels::template tile<2, P>(a, panel, vector, row, ahead);
       break;
     case 3:
-      if constexpr (kMatmulRows > 2) Panels::template tile<3, P>(a, panel, vector, row);
+      if constexpr (kMatmulRows > 2) Panels::template tile<3, P>(a, panel, vector, row, ahead);
       break;
     case 4:
-      if constexpr (kMatmulRows > 3) Panels::template tile<4, P>(a, panel, vector, row);
+      if constexpr (kMatmulRows > 3) Panels::template tile<4, P>(a, panel, vector, row, ahead);
       break;
     default:
       break;
@@ -210,11 +220,12 @@ void matmul(const MatmulArgs& a, int panel_begin, int panel_end, int row_begin, 
   const int height = rows / tiles;
   const int taller = rows % tiles;
   for (int panel = panel_begin; panel < panel_end; ++panel) {
+    const std::uint8_t* next = panel + 1 < panel_end ? a.panels + static_cast<std::size_t>(panel + 1) * a.panel_bytes : nullptr;
     for (int vector = 0; vector < kPanelColumns / kVectorColumns; vector += kMatmulVectors) {
       int row = row_begin;
       for (int i = 0; i < tiles; ++i) {
         const int count = height + (i < taller ? 1 : 0);
-        tile_of<Panels, kMatmulVectors>(a, panel, vector, row, count);
+        tile_of<Panels, kMatmulVectors>(a, panel, vector, row, count, vector == 0 && i == 0 ? next : nullptr);
         row += count;
       }
     }

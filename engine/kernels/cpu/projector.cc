@@ -11,7 +11,7 @@ namespace {
 constexpr std::int64_t kRowGrain = 8;  // rows of a cheap operation given out at once
 constexpr int kRowsPerItem = 192;      // of a matmul: activations of an item stay in the second-level cache
 constexpr int kGatedRows = 64;         // whose gate and up stay in the first
-constexpr int kItemsPerThread = 6;     // pieces of a one-row matmul: the faster core takes more of them
+constexpr int kItemsPerThread = 2;     // pieces of a one-row matmul: the faster core takes more of them
 
 const PackedMatrix& packed(const WeightMatrix& matrix) {
   return static_cast<const PackedMatrix&>(matrix);
