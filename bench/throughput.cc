@@ -7,6 +7,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "bench/phases.h"
 #include "bench/requests.h"
 #include "bench/table.h"
 
@@ -23,7 +24,10 @@ struct Options {
   ModelFlags model;
   std::string cases = "1,128,64;1,512,1;8,128,64;32,128,64;64,128,64;1,2048,32;8,2048,32";
   int max_batch_tokens = 2048;
+  int shared_prefix = 0;
+  std::string measure = "both";
   int repeat = 2;
+  bool phases = false;
   bool json = false;
 };
 
@@ -49,12 +53,11 @@ struct DecodeMeter {
   }
 };
 
-double best_of(int repeat, Engine& engine, const Clock& clock, const std::vector<std::vector<TokenId>>& prompts,
-               int output_tokens) {
-  double best = run_once(engine, clock, prompts, output_tokens);
-  for (int i = 1; i < repeat; ++i) best = std::min(best, run_once(engine, clock, prompts, output_tokens));
-  return best;
-}
+// What the step observer feeds. The engine is made after it and gone before it.
+struct Meters {
+  DecodeMeter decode;
+  PhaseMeter phases;
+};
 
 // "B,PP,TG;B,PP,TG". Throws std::runtime_error naming what does not parse.
 std::vector<Case> parse_cases(const std::string& text) {
@@ -73,42 +76,83 @@ std::vector<Case> parse_cases(const std::string& text) {
   return cases;
 }
 
-void run_throughput(const Options& options) {
-  const std::vector<Case> cases = parse_cases(options.cases);
+// B prompts of PP tokens that begin with the same `shared` ones.
+std::vector<std::vector<TokenId>> make_prompts(const Case& c, int shared, std::int32_t vocab_size) {
+  std::mt19937 random(0);
+  const std::vector<TokenId> common = random_tokens(random, shared, vocab_size);
+  std::vector<std::vector<TokenId>> prompts(static_cast<std::size_t>(c.batch), common);
+  for (auto& prompt : prompts) {
+    const auto own = random_tokens(random, c.prompt_tokens - shared, vocab_size);
+    prompt.insert(prompt.end(), own.begin(), own.end());
+  }
+  return prompts;
+}
+
+Row measure(const Options& options, const Case& c, Engine& engine, const BenchModel& model, Meters& meters) {
+  const auto prompts = make_prompts(c, options.shared_prefix, model.loaded.info.vocab_size);
+  const auto run = [&](int output_tokens) {
+    meters.decode = {};
+    meters.phases.start_run();
+    return run_once(engine, model.clock, prompts, output_tokens);
+  };
+  Row row = {{"B", c.batch}, {"PP", c.prompt_tokens}, {"TG", c.output_tokens}};
+  row["prefill_tok_s"] = nullptr;
+  row["decode_tok_s"] = nullptr;
+  if (options.measure != "decode" || options.shared_prefix > 0) run(1);
+  meters.phases = {};
+  if (options.measure != "decode" && options.shared_prefix == 0) {
+    double best = run(1);
+    for (int i = 1; i < options.repeat; ++i) best = std::min(best, run(1));
+    row["prefill_tok_s"] = rounded(c.batch * c.prompt_tokens / best, 1);
+  }
+  double decode = 0;
+  for (int i = 0; i < options.repeat && c.output_tokens > 1 && options.measure != "prefill"; ++i) {
+    run(c.output_tokens);
+    const DecodeMeter& meter = meters.decode;
+    if (meter.tokens > 0) decode = std::max(decode, static_cast<double>(meter.tokens) / meter.ms * 1000);
+  }
+  if (decode > 0) row["decode_tok_s"] = rounded(decode, 1);
+  return row;
+}
+
+// As many blocks as the largest case wants, and a place for each of its sequences.
+std::int64_t size_engine(const Options& options, const std::vector<Case>& cases, EngineOptions& engine_options) {
   const int block_size = options.model.options.block_size;
   std::int64_t num_blocks = 0;
-  EngineOptions engine_options;
   engine_options.max_num_seqs = 1;
   engine_options.max_batch_tokens = options.max_batch_tokens;
-  engine_options.prefix_cache = false;  // the same prompts come again and again
+  engine_options.prefix_cache = options.shared_prefix > 0;  // else the same prompts come again and again
   for (const Case& c : cases) {
+    if (c.prompt_tokens <= options.shared_prefix) {
+      throw std::runtime_error("--shared-prefix: prompts of " + std::to_string(c.prompt_tokens) +
+                               " tokens have none of their own after " + std::to_string(options.shared_prefix));
+    }
     const std::int64_t per_sequence = (c.prompt_tokens + c.output_tokens + block_size - 1) / block_size;
     num_blocks = std::max(num_blocks, per_sequence * c.batch);
     engine_options.max_num_seqs = std::max(engine_options.max_num_seqs, c.batch);
   }
   engine_options.max_queue = std::max(engine_options.max_queue, engine_options.max_num_seqs);
-  const BenchModel model(options.model, num_blocks);
-  DecodeMeter meter;
+  return num_blocks;
+}
+
+void run_throughput(const Options& options) {
+  const std::vector<Case> cases = parse_cases(options.cases);
+  EngineOptions engine_options;
+  const BenchModel model(options.model, size_engine(options, cases, engine_options));
+  Meters meters;
   Engine engine(*model.loaded.model, *model.tokenizer, model.clock, engine_options);
-  engine.set_step_observer([&meter](const StepRecord& step) { meter.add(step); });
+  engine.set_step_observer([&](const StepRecord& step) {
+    meters.decode.add(step);
+    if (options.phases) meters.phases.add(step, model.clock.now());
+  });
   Table table(options.json);
   for (const Case& c : cases) {
-    std::mt19937 random(0);
-    std::vector<std::vector<TokenId>> prompts(static_cast<std::size_t>(c.batch));
-    for (auto& prompt : prompts) prompt = random_tokens(random, c.prompt_tokens, model.loaded.info.vocab_size);
-    run_once(engine, model.clock, prompts, 1);
-    const double first = best_of(options.repeat, engine, model.clock, prompts, 1);
-    std::optional<double> decode;
-    for (int i = 0; c.output_tokens > 1 && i < options.repeat; ++i) {
-      meter = {};
-      run_once(engine, model.clock, prompts, c.output_tokens);
-      if (meter.tokens > 0)
-        decode = std::max(decode.value_or(0.0), static_cast<double>(meter.tokens) / meter.ms * 1000);
-    }
-    Row row = {{"B", c.batch}, {"PP", c.prompt_tokens}, {"TG", c.output_tokens}};
-    row["prefill_tok_s"] = rounded(c.batch * c.prompt_tokens / first, 1);
-    row["decode_tok_s"] = decode ? Row(rounded(*decode, 1)) : Row(nullptr);
+    Row row = measure(options, c, engine, model, meters);
+    if (options.phases && options.json) row["phases"] = meters.phases.json();
     table.print(row);
+    if (options.phases && !options.json) {
+      meters.phases.print(table, {{"B", c.batch}, {"PP", c.prompt_tokens}, {"TG", c.output_tokens}});
+    }
   }
 }
 
@@ -123,6 +167,15 @@ void add_throughput_command(CLI::App& app) {
   command->add_option("--max-batch-tokens", options->max_batch_tokens)
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
+  command
+      ->add_option("--shared-prefix", options->shared_prefix,
+                   "tokens that all prompts of a case begin with; the prefix cache is on, only decode is measured")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--measure", options->measure, "prefill, decode or both; one alone takes fewer runs")
+      ->check(CLI::IsMember({"prefill", "decode", "both"}))
+      ->capture_default_str();
+  command->add_flag("--phases", options->phases, "also the mean time of a step by phase");
   command->add_option("--repeat", options->repeat, "runs of each kind; the best counts")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();

@@ -65,6 +65,7 @@ struct StepRecord {
   std::int64_t num_held_slots = 0;  // token positions in blocks that running sequences hold, each block once
   std::int64_t num_used_slots = 0;  // those that hold the K and V of a token
   double schedule_ms = 0, build_ms = 0, forward_ms = 0, sample_ms = 0, commit_ms = 0;
+  ForwardTimes forward;  // the parts of forward_ms
 };
 
 class Engine {

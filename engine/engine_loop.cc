@@ -156,6 +156,7 @@ void Engine::Impl::compute(const StepPlan& plan) {
   record_.build_ms = lap();
   const Logits logits = model_.forward(batch_);
   record_.forward_ms = lap();
+  record_.forward = model_.forward_times();
   sampled_.assign(batch_.samples.size(), {});
   model_.sample(logits, batch_.samples, sampled_);
   record_.sample_ms = lap();

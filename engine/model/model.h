@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/kernels/step_batch.h"
+#include "engine/model/forward_times.h"
 
 namespace folio {
 
@@ -17,6 +18,8 @@ class Model {
   virtual Logits forward(const StepBatch& batch) = 0;
   // Samples batch.samples from logits of this model: out[i] belongs to samples[i].
   virtual void sample(const Logits& logits, std::span<const SampleRequest> samples, std::span<SampledToken> out) = 0;
+  // Where the last forward spent its time; zeros where it is not known. Engine thread only.
+  virtual ForwardTimes forward_times() const { return {}; }
 
   virtual std::int32_t vocab_size() const = 0;
   virtual std::int32_t max_context() const = 0;  // tokens; the file's context length or less

@@ -13,6 +13,8 @@ import unittest
 
 BENCH = os.environ["FOLIO_BENCH"]
 TINY = "tests/reference/tiny_models/llama-mha.gguf"  # context 512
+PHASES = ("schedule build plan embed qkv rope_write_kv attention attention_out gate_up gate down logits sample commit "
+          "other").split()
 TRACE = pathlib.Path("bench/traces/chat_1000.csv")
 
 
@@ -39,6 +41,42 @@ class Throughput(unittest.TestCase):
         """A prefix cache would make the repeats of a long prompt nearly free, far faster than the first of a short one."""
         short, long = rows("throughput", "--model", TINY, "--cases", "1,32,1;1,480,1", "--threads", "1", "--repeat", "5")
         self.assertLess(long["prefill_tok_s"], 5 * short["prefill_tok_s"])
+
+    def test_measure(self):
+        [prefill] = rows("throughput", "--model", TINY, "--cases", "1,32,8", "--threads", "1", "--measure", "prefill")
+        [decode] = rows("throughput", "--model", TINY, "--cases", "1,32,8", "--threads", "1", "--measure", "decode")
+        self.assertGreater(prefill["prefill_tok_s"], 0)
+        self.assertIsNone(prefill["decode_tok_s"])
+        self.assertIsNone(decode["prefill_tok_s"])
+        self.assertGreater(decode["decode_tok_s"], 0)
+
+    def test_phases(self):
+        [row] = rows("throughput", "--model", TINY, "--cases", "2,32,9", "--threads", "1", "--repeat", "2", "--phases")
+        prefill, decode = row["phases"]["prefill"], row["phases"]["decode"]
+        self.assertIn(prefill["steps"], range(2 + 2, 2 * (2 + 2) + 1))  # the two come in one step, or one after the other
+        self.assertGreaterEqual(decode["steps"], 2 * 7)
+        for kind in (prefill, decode):
+            self.assertEqual(list(kind["us"]), PHASES)
+            self.assertAlmostEqual(sum(kind["us"].values()), kind["step_us"], delta=0.2)
+            for phase in ("qkv", "rope_write_kv", "attention", "attention_out", "gate_up", "down", "logits", "sample"):
+                self.assertGreater(kind["us"][phase], 0, phase)
+
+    def test_phases_as_columns(self):
+        done = run("throughput", "--model", TINY, "--cases", "1,32,9", "--threads", "1", "--repeat", "1", "--phases")
+        lines = [line.split() for line in done.stdout.splitlines()[3:]]
+        self.assertEqual({line[3] for line in lines}, {"prefill", "decode"})
+        for kind in ("prefill", "decode"):
+            self.assertAlmostEqual(sum(float(line[6]) for line in lines if line[3] == kind), 100, delta=1)
+
+    def test_shared_prefix(self):
+        args = ("throughput", "--model", TINY, "--cases", "4,256,9", "--threads", "1", "--repeat", "2", "--phases")
+        [apart] = rows(*args, "--measure", "decode")
+        [shared] = rows(*args, "--shared-prefix", "240")
+        self.assertIsNone(shared["prefill_tok_s"])
+        self.assertGreater(shared["decode_tok_s"], 0)
+        # The prompts are there when it is measured, all but their last token; the others' are 1024 tokens a run.
+        self.assertLess(shared["phases"]["prefill"]["us"]["qkv"] * shared["phases"]["prefill"]["steps"],
+                        apart["phases"]["prefill"]["us"]["qkv"] * apart["phases"]["prefill"]["steps"])
 
 
 class Prefix(unittest.TestCase):
@@ -156,7 +194,9 @@ class Flags(unittest.TestCase):
                 (("schedule", "--num-seqs", "0"), "--num-seqs", 2),
                 (("schedule", "--cached-blocks", "x"), "--cached-blocks", 2),
                 (("schedule", "--no-such-flag"), "--no-such-flag", 2),
-                (("throughput", *tiny, "--cases", "1,2"), "--cases", 1)]:
+                (("throughput", *tiny, "--cases", "1,2"), "--cases", 1),
+                (("throughput", *tiny, "--measure", "all"), "--measure", 2),
+                (("throughput", *tiny, "--cases", "1,64,2", "--shared-prefix", "64"), "--shared-prefix", 1)]:
             done = run(*args)
             self.assertEqual(done.returncode, code, args)
             self.assertIn(name, done.stderr, args)

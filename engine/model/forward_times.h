@@ -1,0 +1,52 @@
+// Where a forward pass spends its time, by kind of work. Always on: one clock read after each of the backend's
+// operations, no allocation and no string. Engine thread only.
+#pragma once
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace folio {
+
+enum class ForwardPhase : std::uint8_t {
+  kPlan,  // block copies, angles, the attention's work plan
+  kEmbed,
+  kQkv,  // with the norm before it and the quantisation of its rows, as the other matmuls
+  kRopeWriteKv,
+  kAttention,
+  kAttentionOut,
+  kGateUp,  // and the activation
+  kDown,
+  kLogits,
+  kCount
+};
+inline constexpr std::size_t kNumForwardPhases = static_cast<std::size_t>(ForwardPhase::kCount);
+inline constexpr std::array<const char*, kNumForwardPhases> kForwardPhaseNames = {
+    "plan", "embed", "qkv", "rope_write_kv", "attention", "attention_out", "gate_up", "down", "logits"};
+
+struct ForwardTimes {
+  std::array<std::int64_t, kNumForwardPhases> ns{};
+};
+
+class ForwardTimer {
+ public:
+  void start() {
+    times_ = {};
+    last_ = Clock::now();
+  }
+  // What passed since the last call belongs to this phase.
+  void lap(ForwardPhase phase) {
+    const Clock::time_point now = Clock::now();
+    times_.ns[static_cast<std::size_t>(phase)] +=
+        std::chrono::duration_cast<std::chrono::nanoseconds>(now - std::exchange(last_, now)).count();
+  }
+  const ForwardTimes& times() const { return times_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  ForwardTimes times_;
+  Clock::time_point last_;
+};
+
+}  // namespace folio
