@@ -33,17 +33,26 @@ inline void store_tile(const MatmulArgs& a, Vec (&acc)[R][P], int panel, int vec
   }
 }
 
-// The next panel is brought into the second-level cache while this one is used, line by line: the distance covers the
-// memory's latency, and one line for one keeps the queues short.
-template <std::size_t kBytes>
-inline void prefetch_lines(const std::uint8_t* at) {
-  for (std::size_t i = 0; i < kBytes; i += 64) __builtin_prefetch(at + i, 0, 2);
-}
+// The next panel is brought into the second-level cache while this one is used: the distance covers the memory's latency.
+// The tiles of a panel share the work evenly, so that the memory is asked all the time and never faster than it answers.
+struct Ahead {
+  const std::uint8_t* next;  // null: nothing to ask for
+  int wait;                  // steps of K until this tile's next turn
+  int tiles;
+
+  template <std::size_t kBytes>
+  inline void step(int k) {
+    if (next == nullptr || --wait >= 0) return;
+    wait = tiles - 1;
+    const std::uint8_t* at = next + static_cast<std::size_t>(k) * kBytes;
+    for (std::size_t i = 0; i < kBytes; i += 64) __builtin_prefetch(at + i, 0, 2);
+  }
+};
 
 template <class Weight>
 struct FloatPanels {
   template <int R, int P>
-  static inline void tile(const MatmulArgs& a, int panel, int vector, int row, const std::uint8_t* ahead) {
+  static inline void tile(const MatmulArgs& a, int panel, int vector, int row, Ahead ahead) {
     Vec acc[R][P];
     for (int r = 0; r < R; ++r) {
       for (int p = 0; p < P; ++p) acc[r][p] = set1(0.0F);
@@ -53,7 +62,7 @@ struct FloatPanels {
     const auto* weights = reinterpret_cast<const Weight*>(a.panels + static_cast<std::size_t>(panel) * a.panel_bytes) +
                           vector * kVectorColumns;
     for (std::size_t k = 0; k < depth; ++k) {
-      if (ahead != nullptr) prefetch_lines<kPanelColumns * sizeof(Weight)>(ahead + k * kPanelColumns * sizeof(Weight));
+      ahead.step<kPanelColumns * sizeof(Weight)>(static_cast<int>(k));
       Vec w[P];
       for (int p = 0; p < P; ++p) w[p] = load(weights + k * kPanelColumns + p * kVectorColumns);
       for (int r = 0; r < R; ++r) {
@@ -148,7 +157,7 @@ struct IntegerPanels {
   }
 
   template <int R, int P>
-  static inline void tile(const MatmulArgs& a, int panel, int vector, int row, const std::uint8_t* ahead) {
+  static inline void tile(const MatmulArgs& a, int panel, int vector, int row, Ahead ahead) {
     Vec acc[R][P];
     for (int r = 0; r < R; ++r) {
       for (int p = 0; p < P; ++p) acc[r][p] = set1(0.0F);
@@ -163,7 +172,7 @@ struct IntegerPanels {
       const std::uint8_t* chunk = weights + static_cast<std::size_t>(g / kChunkGroups) * kShape.chunk_bytes();
       const auto in_chunk = static_cast<std::size_t>(g % kChunkGroups);
       Ints dots[kScales][R][P];
-      if (ahead != nullptr) prefetch_lines<kAheadBytes>(ahead + static_cast<std::size_t>(g) * kAheadBytes);
+      ahead.step<kAheadBytes>(g);
       group_dots(x, row, g, chunk + in_chunk * kShape.group_bytes(), dots);
       for (int h = 0; h < kScales; ++h) {
         const std::size_t at = (in_chunk * kScales + static_cast<std::size_t>(h)) * kVectorColumns * sizeof(Scale);
@@ -191,7 +200,7 @@ struct IntegerPanels {
 };
 
 template <class Panels, int P>
-inline void tile_of(const MatmulArgs& a, int panel, int vector, int row, int count, const std::uint8_t* ahead) {
+inline void tile_of(const MatmulArgs& a, int panel, int vector, int row, int count, Ahead ahead) {
   static_assert(kMatmulRows <= 4);
   switch (count) {
     case 1:
@@ -221,11 +230,13 @@ void matmul(const MatmulArgs& a, int panel_begin, int panel_end, int row_begin, 
   const int taller = rows % tiles;
   for (int panel = panel_begin; panel < panel_end; ++panel) {
     const std::uint8_t* next = panel + 1 < panel_end ? a.panels + static_cast<std::size_t>(panel + 1) * a.panel_bytes : nullptr;
+    int turn = 0;
+    const int turns = tiles * (kPanelColumns / kVectorColumns / kMatmulVectors);
     for (int vector = 0; vector < kPanelColumns / kVectorColumns; vector += kMatmulVectors) {
       int row = row_begin;
       for (int i = 0; i < tiles; ++i) {
         const int count = height + (i < taller ? 1 : 0);
-        tile_of<Panels, kMatmulVectors>(a, panel, vector, row, count, vector == 0 && i == 0 ? next : nullptr);
+        tile_of<Panels, kMatmulVectors>(a, panel, vector, row, count, {next, turn++, turns});
         row += count;
       }
     }
