@@ -8,7 +8,7 @@ namespace folio {
 namespace {
 
 // A pause takes some 10 to 50 ns: about as long as the serial work between two kernels of a step.
-constexpr int kSpinPauses = 256;
+constexpr int kSpinPauses = 2048;
 
 // True as soon as `ready` is; false after the bounded spin.
 template <class Ready>
@@ -24,6 +24,7 @@ bool spin_until(Ready ready) {
 
 ThreadPool::ThreadPool(int num_threads) : num_threads_(num_threads) {
   FOLIO_CHECK(num_threads >= 1, "a pool has at least the calling thread");
+  shares_ = std::make_unique<Share[]>(static_cast<std::size_t>(num_threads));
   workers_.reserve(static_cast<std::size_t>(num_threads - 1));
   for (int worker = 1; worker < num_threads; ++worker) workers_.emplace_back([this, worker] { worker_main(worker); });
 }
@@ -42,11 +43,15 @@ void ThreadPool::run(std::int64_t n, std::int64_t grain, void* context, Call cal
   context_ = context;
   size_ = n;
   grain_ = grain;
-  num_pieces_ = (n - 1) / grain + 1;
-  next_piece_.store(0, std::memory_order_relaxed);
-  if (workers_.empty() || num_pieces_ == 1) {
-    work(0);
+  const std::int64_t pieces = (n - 1) / grain + 1;
+  if (workers_.empty() || pieces == 1) {
+    for (std::int64_t begin = 0; begin < n; begin += grain) call(context, begin, begin + std::min(grain, n - begin), 0);
     return;
+  }
+  for (std::int64_t w = 0; w < num_threads_; ++w) {
+    Share& share = shares_[static_cast<std::size_t>(w)];
+    share.next.store(first_piece(w, pieces), std::memory_order_relaxed);
+    share.end = first_piece(w + 1, pieces);
   }
   inside_.store(0, std::memory_order_release);
   epoch_.fetch_add(1, std::memory_order_release);
@@ -95,12 +100,16 @@ void ThreadPool::leave() {
   if (inside_.fetch_sub(1, std::memory_order_release) == (kClosed | 1U)) inside_.notify_one();
 }
 
+// The own share first, then what is left of the others'.
 void ThreadPool::work(int worker) {
-  for (;;) {
-    const std::int64_t piece = next_piece_.fetch_add(1, std::memory_order_relaxed);
-    if (piece >= num_pieces_) return;
-    const std::int64_t begin = piece * grain_;
-    call_(context_, begin, begin + std::min(grain_, size_ - begin), worker);
+  for (int i = 0; i < num_threads_; ++i) {
+    Share& share = shares_[static_cast<std::size_t>((worker + i) % num_threads_)];
+    while (share.next.load(std::memory_order_relaxed) < share.end) {
+      const std::int64_t piece = share.next.fetch_add(1, std::memory_order_relaxed);
+      if (piece >= share.end) break;
+      const std::int64_t begin = piece * grain_;
+      call_(context_, begin, begin + std::min(grain_, size_ - begin), worker);
+    }
   }
 }
 

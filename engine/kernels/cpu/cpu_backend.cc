@@ -52,6 +52,7 @@ float* CpuBackend::activations(int slot, std::size_t floats) {
 
 void CpuBackend::begin_step(const StepBatch& batch, std::span<const Rope> ropes) {
   batch_ = &batch;
+  projector_.begin_step();
   for (const BlockCopy& copy : batch.copies) cache_.copy_block(copy.from, copy.to);
   ropes_.assign(ropes.begin(), ropes.end());
   scratch_->cosines.resize(ropes.size());

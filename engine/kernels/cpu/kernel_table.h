@@ -51,7 +51,9 @@ struct MatmulArgs {
   const float* bias;  // [columns] or null
   bool add;           // out += instead of out =
 };
-using MatmulFn = void (*)(const MatmulArgs& args, int panel_begin, int panel_end, int row_begin, int row_end);
+// `after`: weights to ask the memory for while the last panel is used, or null.
+using MatmulFn = void (*)(const MatmulArgs& args, int panel_begin, int panel_end, int row_begin, int row_end,
+                          const std::uint8_t* after);
 
 // One (kv head, partition of keys) against some query rows. Keys come in groups of 16 tokens.
 struct PartitionArgs {

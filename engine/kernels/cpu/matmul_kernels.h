@@ -33,8 +33,9 @@ inline void store_tile(const MatmulArgs& a, Vec (&acc)[R][P], int panel, int vec
   }
 }
 
-// The next panel is brought into the second-level cache while this one is used: the distance covers the memory's latency.
-// The tiles of a panel share the work evenly, so that the memory is asked all the time and never faster than it answers.
+// The next panel is brought into the second-level cache while this one is used: the distance covers the memory's
+// latency. The tiles of a panel share the work evenly, so that the memory is asked all the time and never faster than
+// it answers.
 struct Ahead {
   const std::uint8_t* next;  // null: nothing to ask for
   int wait;                  // steps of K until this tile's next turn
@@ -108,7 +109,7 @@ struct ScaleOfBytes<2> {
 template <PanelFormat kFormat>
 struct IntegerPanels {
   static constexpr PanelShape kShape = kPanelShapes[static_cast<int>(kFormat)];
-  static constexpr int kScales = kQuantGroup / kShape.group;  // scales of a group of 32: 1 or 2
+  static constexpr int kScales = kQuantGroup / kShape.group;                       // scales of a group of 32: 1 or 2
   static constexpr std::size_t kAheadBytes = kShape.chunk_bytes() / kChunkGroups;  // of the next panel, a group
   using Scale = typename ScaleOfBytes<kShape.scale_bytes>::Type;
 
@@ -222,14 +223,16 @@ inline void tile_of(const MatmulArgs& a, int panel, int vector, int row, int cou
 
 // Rows are cut into tiles of nearly the same height: 5 rows are 3 and 2, as a tile of 1 unpacks as much as one of 4.
 template <class Panels>
-void matmul(const MatmulArgs& a, int panel_begin, int panel_end, int row_begin, int row_end) {
+void matmul(const MatmulArgs& a, int panel_begin, int panel_end, int row_begin, int row_end,
+            const std::uint8_t* after) {
   const int rows = row_end - row_begin;
   const int tiles = (rows + kMatmulRows - 1) / kMatmulRows;
   if (tiles == 0) return;
   const int height = rows / tiles;
   const int taller = rows % tiles;
   for (int panel = panel_begin; panel < panel_end; ++panel) {
-    const std::uint8_t* next = panel + 1 < panel_end ? a.panels + static_cast<std::size_t>(panel + 1) * a.panel_bytes : nullptr;
+    const std::uint8_t* next =
+        panel + 1 < panel_end ? a.panels + static_cast<std::size_t>(panel + 1) * a.panel_bytes : after;
     int turn = 0;
     const int turns = tiles * (kPanelColumns / kVectorColumns / kMatmulVectors);
     for (int vector = 0; vector < kPanelColumns / kVectorColumns; vector += kMatmulVectors) {

@@ -11,7 +11,7 @@ namespace {
 constexpr std::int64_t kRowGrain = 8;  // rows of a cheap operation given out at once
 constexpr int kRowsPerItem = 192;      // of a matmul: activations of an item stay in the second-level cache
 constexpr int kGatedRows = 64;         // whose gate and up stay in the first
-constexpr int kItemsPerThread = 2;     // pieces of a one-row matmul: the faster core takes more of them
+constexpr int kItemsPerThread = 6;     // pieces of a one-row matmul: the faster core takes more of them
 
 const PackedMatrix& packed(const WeightMatrix& matrix) {
   return static_cast<const PackedMatrix&>(matrix);
@@ -76,6 +76,31 @@ QuantizedRows ActivationRows::integers(std::int64_t row, std::int64_t column) co
 Projector::Projector(const KernelTable& kernels, ThreadPool& pool)
     : kernels_(kernels), pool_(pool), workers_(static_cast<std::size_t>(pool.num_threads())) {}
 
+void Projector::begin_step() {
+  products_ = product_;
+  product_ = 0;
+}
+
+template <class WeightsOf>
+void Projector::open_product(std::int64_t items, WeightsOf weights_of) {
+  const auto threads = static_cast<std::size_t>(pool_.num_threads());
+  if (starts_.size() < (product_ + 1) * threads) starts_.resize((product_ + 1) * threads);
+  for (std::size_t w = 0; w < threads; ++w) {
+    const std::int64_t first = pool_.first_piece(static_cast<std::int64_t>(w), items);
+    starts_[product_ * threads + w] = first < items ? weights_of(first) : nullptr;
+  }
+  ++product_;
+}
+
+template <class WeightsOf>
+const std::uint8_t* Projector::after(std::int64_t item, std::int64_t items, WeightsOf weights_of) const {
+  const std::int64_t worker = pool_.share_of(item, items);
+  if (item + 1 < pool_.first_piece(worker + 1, items)) return weights_of(item + 1);
+  if (products_ == 0) return nullptr;
+  const std::size_t next = product_ < products_ ? product_ : 0;
+  return starts_[next * static_cast<std::size_t>(pool_.num_threads()) + static_cast<std::size_t>(worker)];
+}
+
 void Projector::prepare(const float* x, std::span<const std::int32_t> from, int rows, Norm norm,
                         std::span<const Projection> projections, ActivationRows& to) {
   const std::int32_t depth = projections[0].matrix->depth();
@@ -127,14 +152,22 @@ void Projector::project(const ActivationRows& in, std::span<const Projection> pr
     part.first_item = items;
     items += part.cut.items();
   }
+  const auto part_of = [&](std::int64_t item) -> const Part& {
+    std::size_t i = projections.size() - 1;
+    while (item < parts[i].first_item) --i;
+    return parts[i];
+  };
+  const auto weights_of = [&](std::int64_t item) {
+    const Part& part = part_of(item);
+    return part.args.panels + product(part.cut.panel_begin(item - part.first_item), 1) * part.args.panel_bytes;
+  };
+  open_product(items, weights_of);
   pool_.parallel_for(items, 1, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t item = begin; item < end; ++item) {
-      std::size_t i = projections.size() - 1;
-      while (item < parts[i].first_item) --i;
-      const Part& part = parts[i];
+      const Part& part = part_of(item);
       const std::int64_t at = item - part.first_item;
-      part.fn(part.args, part.cut.panel_begin(at), part.cut.panel_end(at), part.cut.row_begin(at),
-              part.cut.row_end(at));
+      part.fn(part.args, part.cut.panel_begin(at), part.cut.panel_end(at), part.cut.row_begin(at), part.cut.row_end(at),
+              after(item, items, weights_of));
     }
   });
 }
@@ -152,7 +185,8 @@ void Projector::project_gated(const ActivationRows& in, const WeightMatrix& gate
   const auto act = activation == Activation::kSilu ? kernels_.gate_silu : kernels_.gate_gelu;
 
   // One panel of both for some rows: 32 columns, which are a group of the quantised result.
-  const auto gated_panel = [&](Worker& worker, int panel, int row_begin, int row_end) {
+  const auto gated_panel = [&](Worker& worker, int panel, int row_begin, int row_end, const std::uint8_t* gate_after,
+                               const std::uint8_t* up_after) {
     const std::size_t floats = product(row_end - row_begin, kPanelColumns);
     MatmulArgs g = gate_args;
     MatmulArgs u = up_args;
@@ -160,8 +194,8 @@ void Projector::project_gated(const ActivationRows& in, const WeightMatrix& gate
     g.first_row = u.first_row = row_begin;
     g.out = worker.gate.reserve(product(kGatedRows, kPanelColumns));
     u.out = worker.up.reserve(product(kGatedRows, kPanelColumns));
-    gate_fn(g, panel, panel + 1, row_begin, row_end);
-    up_fn(u, panel, panel + 1, row_begin, row_end);
+    gate_fn(g, panel, panel + 1, row_begin, row_end, gate_after);
+    up_fn(u, panel, panel + 1, row_begin, row_end, up_after);
     act(g.out, u.out, g.out, floats);
     const std::int32_t columns = std::min(kPanelColumns, next.depth() - g.first_column);
     if (integers) {
@@ -175,12 +209,21 @@ void Projector::project_gated(const ActivationRows& in, const WeightMatrix& gate
   };
   const int panels = packed(gate).num_panels();
   const Cut cut(in.rows(), panels, panels_of_a_run(panels, pool_.num_threads()));
+  const auto at = [](const MatmulArgs& args, std::int64_t panel) {
+    return args.panels + product(panel, 1) * args.panel_bytes;
+  };
+  const auto weights_of = [&](std::int64_t item) { return at(gate_args, cut.panel_begin(item)); };
+  open_product(cut.items(), weights_of);
   pool_.parallel_for(cut.items(), 1, [&](std::int64_t begin, std::int64_t end, int worker) {
     for (std::int64_t item = begin; item < end; ++item) {
       for (int panel = cut.panel_begin(item); panel < cut.panel_end(item); ++panel) {
+        const std::uint8_t* gate_after =
+            panel + 1 < cut.panel_end(item) ? at(gate_args, panel + 1) : after(item, cut.items(), weights_of);
+        const std::uint8_t* up_after = panel + 1 < panels ? at(up_args, panel + 1) : nullptr;
         for (int row = cut.row_begin(item); row < cut.row_end(item); row += kGatedRows) {
           gated_panel(workers_[static_cast<std::size_t>(worker)], panel, row,
-                      std::min(row + kGatedRows, cut.row_end(item)));
+                      std::min(row + kGatedRows, cut.row_end(item)), gate_after, up_after);
+          gate_after = up_after = nullptr;
         }
       }
     }

@@ -39,6 +39,7 @@ class Projector {
  public:
   Projector(const KernelTable& kernels, ThreadPool& pool);
 
+  void begin_step();
   // Row i of `to` is norm(x[from[i]]), or norm(x[i]) where `from` is empty; in the forms that the matrices want.
   void prepare(const float* x, std::span<const std::int32_t> from, int rows, Norm norm,
                std::span<const Projection> projections, ActivationRows& to);
@@ -53,10 +54,21 @@ class Projector {
   struct Worker {
     Buffer<float> row, gate, up;
   };
+  // Each worker ends its share of a product by asking the memory for the start of its share of the next one, which is
+  // the same in every step: `weights_of(item)` is where an item's weights begin.
+  template <class WeightsOf>
+  void open_product(std::int64_t items, WeightsOf weights_of);
+  // What to ask for while the last panel of an item is used: the weights of the next item of the same share, or the
+  // start of the worker's share in the next product.
+  template <class WeightsOf>
+  const std::uint8_t* after(std::int64_t item, std::int64_t items, WeightsOf weights_of) const;
 
   const KernelTable& kernels_;
   ThreadPool& pool_;
   std::vector<Worker> workers_;
+  std::size_t product_ = 0;                  // of this step: how many were opened
+  std::size_t products_ = 0;                 // of the step before
+  std::vector<const std::uint8_t*> starts_;  // [product][worker], as last seen
 };
 
 }  // namespace folio::cpu

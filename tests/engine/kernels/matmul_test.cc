@@ -127,7 +127,7 @@ TEST_P(Matmul, AgreesWithDoubleOverFormatsAndSizes) {
           Activations a(rows, depth, kernels, random);
           std::vector<float> out(static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns), -1.0F);
           const MatmulArgs args = arguments(matrix, a, out);
-          kernels.matmul[static_cast<int>(matrix.format())](args, 0, matrix.num_panels(), 0, rows);
+          kernels.matmul[static_cast<int>(matrix.format())](args, 0, matrix.num_panels(), 0, rows, nullptr);
           for (std::size_t r = 0; r < static_cast<std::size_t>(rows); ++r) {
             for (std::size_t c = 0; c < static_cast<std::size_t>(columns); ++c) {
               double expected = 0;
@@ -163,13 +163,13 @@ TEST_P(Matmul, ARowsBitsDoNotDependOnTheOthersOrOnTheCut) {
     std::vector<float> whole(static_cast<std::size_t>(rows * columns));
     std::vector<float> cut(whole.size());
     const MatmulFn fn = kernels.matmul[static_cast<int>(matrix.format())];
-    fn(arguments(matrix, a, whole), 0, matrix.num_panels(), 0, rows);
+    fn(arguments(matrix, a, whole), 0, matrix.num_panels(), 0, rows, nullptr);
     const MatmulArgs args = arguments(matrix, a, cut);
     for (int row = 0; row < rows;) {
       const int count = std::min(rows - row, 1 + static_cast<int>(random() % 5));
       for (int panel = 0; panel < matrix.num_panels();) {
         const int width = std::min(matrix.num_panels() - panel, 1 + static_cast<int>(random() % 3));
-        fn(args, panel, panel + width, row, row + count);
+        fn(args, panel, panel + width, row, row + count, nullptr);
         panel += width;
       }
       row += count;
@@ -190,11 +190,11 @@ TEST_P(Matmul, AddsAndTakesABias) {
   std::vector<float> bias(21);
   for (std::size_t i = 0; i < bias.size(); ++i) bias[i] = static_cast<float>(i);
   const MatmulFn fn = kernels.matmul[static_cast<int>(matrix.format())];
-  fn(arguments(matrix, a, plain), 0, matrix.num_panels(), 0, 3);
+  fn(arguments(matrix, a, plain), 0, matrix.num_panels(), 0, 3, nullptr);
   MatmulArgs args = arguments(matrix, a, both);
   args.bias = bias.data();
   args.add = true;
-  fn(args, 0, matrix.num_panels(), 0, 3);
+  fn(args, 0, matrix.num_panels(), 0, 3, nullptr);
   for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_EQ(both[i], 0.5F + (plain[i] + bias[i % 21]));
 }
 
