@@ -32,6 +32,7 @@ inline __attribute__((always_inline)) void walk_units(FetchAhead& ahead, int uni
       at = *ahead.segment + ahead.offset;
       ahead.offset += run * kBytes;
       if (ahead.offset >= ahead.segment_bytes) {
+        __builtin_prefetch(*ahead.segment + ahead.scales_at, 0, 2);
         ahead.offset = 0;
         ++ahead.segment;
       }

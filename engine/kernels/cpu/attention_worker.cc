@@ -75,8 +75,13 @@ void AttentionWorker::find_groups(Unit& unit) const {
 }
 
 FetchAhead AttentionWorker::ahead_of(const Unit& unit) const {
-  const auto bytes = static_cast<int>(job_->cache.layout().value_group_bytes());  // no fewer than of K
-  return {unit.groups + 2 * unit.group_begin, unit.groups + 2 * unit.group_end, bytes, 0,
+  const KvCacheLayout& layout = job_->cache.layout();
+  const auto bytes = static_cast<int>(layout.value_scales_at());  // no fewer than of K
+  return {unit.groups + 2 * unit.group_begin,
+          unit.groups + 2 * unit.group_end,
+          bytes,
+          layout.scale_bytes() > 0 ? bytes : 0,
+          0,
           unit.groups[2 * unit.group_begin]};
 }
 
@@ -86,6 +91,7 @@ void AttentionWorker::fetch(FetchAhead& ahead) const {
     for (; ahead.offset < ahead.segment_bytes; ahead.offset += 64) {
       __builtin_prefetch(*ahead.segment + ahead.offset, 0, 2);
     }
+    __builtin_prefetch(*ahead.segment + ahead.scales_at, 0, 2);
   }
 }
 

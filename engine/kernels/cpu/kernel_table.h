@@ -72,7 +72,8 @@ enum class PanelFormat : std::uint8_t {
 struct FetchAhead {
   const std::byte* const* segment;  // the groups' keys and values, by turns
   const std::byte* const* end;
-  int segment_bytes;      // whole lines
+  int segment_bytes;      // of elements
+  int scales_at;          // inside a segment, a line that goes with its end; 0 if there is none
   int offset;             // asked for, of *segment
   const std::byte* idle;  // asked for instead when nothing is left: a group that is in the cache
 };
