@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "engine/kernels/cpu/attention_worker.h"
 #include "engine/kernels/cpu/isa.h"
 #include "engine/kernels/cpu/packed_matrix.h"
 
@@ -23,7 +24,7 @@ struct CpuBackend::Scratch {
   ActivationRows input, gated;
   Buffer<float> projected, logits, partials;
   std::vector<std::vector<float>> cosines, sines;  // [rope][num_tokens * rotary_dim / 2]
-  std::vector<TileRunner> runners;                 // one a worker
+  std::vector<AttentionWorker> attention;          // one a worker
   std::vector<SamplerScratch> samplers;
 };
 
@@ -34,7 +35,7 @@ CpuBackend::CpuBackend(const std::string& isa, ThreadPool& pool, const Attention
       shape_(shape),
       cache_(cache),
       scratch_(std::make_unique<Scratch>()) {
-  scratch_->runners.resize(static_cast<std::size_t>(pool.num_threads()));
+  scratch_->attention.resize(static_cast<std::size_t>(pool.num_threads()));
   scratch_->samplers.resize(static_cast<std::size_t>(pool.num_threads()));
 }
 
@@ -141,7 +142,7 @@ void CpuBackend::rope_write_kv(int layer, int rope, Norm q_norm, Norm k_norm, fl
 }
 
 // Layers share few windows: the first layer of a step that has one makes its plan.
-const AttentionPlan& CpuBackend::plan_for(std::int32_t window) {
+AttentionPlan& CpuBackend::plan_for(std::int32_t window) {
   for (std::size_t i = 0; i < num_plans_; ++i) {
     if (plans_[i].window == window) return plans_[i];
   }
@@ -152,52 +153,10 @@ const AttentionPlan& CpuBackend::plan_for(std::int32_t window) {
 }
 
 void CpuBackend::attend(int layer, std::int32_t window, const float* q, float* out) {
-  const AttentionPlan& plan = plan_for(window);
-  if (plan.split) {
-    attend_split(layer, plan, q, out);
-    return;
-  }
-  const auto tiles = static_cast<std::int64_t>(plan.tiles.size());
-  pool_.parallel_for(tiles * shape_.num_kv_heads, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
-    TileRunner& runner = scratch_->runners[static_cast<std::size_t>(worker)];
-    for (std::int64_t i = begin; i < end; ++i) {
-      const QueryTile& tile = plan.tiles[static_cast<std::size_t>(i / shape_.num_kv_heads)];
-      runner.begin(*batch_, shape_, cache_, kernels_, layer, window, tile, static_cast<int>(i % shape_.num_kv_heads),
-                   q);
-      runner.run_all(out);
-    }
-  });
-}
-
-void CpuBackend::attend_split(int layer, const AttentionPlan& plan, const float* q, float* out) {
-  const std::int64_t heads = shape_.num_kv_heads;
-  const std::size_t stride = partial_floats(plan.max_rows, cache_.layout().padded_dim());
-  float* partials = scratch_->partials.reserve(product(plan.num_partitions, heads) * stride);
-  const auto stored = [&](const QueryTile& tile, std::int64_t head) {
-    return partials + (product(tile.first_item, heads) + product(head, tile.num_partitions)) * stride;
-  };
-  pool_.parallel_for(plan.num_partitions * heads, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
-    TileRunner& runner = scratch_->runners[static_cast<std::size_t>(worker)];
-    for (std::int64_t i = begin; i < end; ++i) {
-      const auto at = static_cast<std::int32_t>(i / heads);
-      const auto tile =
-          std::prev(std::upper_bound(plan.tiles.begin(), plan.tiles.end(), at,
-                                     [](std::int32_t p, const QueryTile& t) { return p < t.first_item; }));
-      runner.begin(*batch_, shape_, cache_, kernels_, layer, plan.window, *tile, static_cast<int>(i % heads), q);
-      const std::int32_t partition = at - tile->first_item;
-      float* part = stored(*tile, i % heads) + static_cast<std::size_t>(partition) * stride;
-      const int rows = runner.num_rows();
-      runner.run_partition(partition, part, part + rows, part + 2 * rows);
-    }
-  });
-  const auto tiles = static_cast<std::int64_t>(plan.tiles.size());
-  pool_.parallel_for(tiles * heads, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
-    TileRunner& runner = scratch_->runners[static_cast<std::size_t>(worker)];
-    for (std::int64_t i = begin; i < end; ++i) {
-      const QueryTile& tile = plan.tiles[static_cast<std::size_t>(i / heads)];
-      runner.begin(*batch_, shape_, cache_, kernels_, layer, plan.window, tile, static_cast<int>(i % heads), q);
-      runner.merge_stored(stored(tile, i % heads), stride, out);
-    }
+  AttentionJob job{*batch_, shape_, cache_, kernels_, plan_for(window), layer, q, out, nullptr};
+  job.stored = scratch_->partials.reserve(static_cast<std::size_t>(job.plan.num_stored) * job.row_floats());
+  pool_.parallel_for(pool_.num_threads(), 1, [&](std::int64_t begin, std::int64_t end, int worker) {
+    for (; begin < end; ++begin) scratch_->attention[static_cast<std::size_t>(worker)].run(job);
   });
 }
 

@@ -42,8 +42,7 @@ class CpuBackend final : public Backend {
   void add_projected(const ActivationRows& in, const WeightMatrix& matrix, Norm norm, float* x);
   void rotate_and_write_token(std::int32_t token, int layer, int rope, Norm q_norm, Norm k_norm, float query_scale,
                               float* q, float* k, const float* v);
-  const AttentionPlan& plan_for(std::int32_t window);
-  void attend_split(int layer, const AttentionPlan& plan, const float* q, float* out);
+  AttentionPlan& plan_for(std::int32_t window);
 
   const KernelTable& kernels_;
   ThreadPool& pool_;

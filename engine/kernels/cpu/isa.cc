@@ -16,16 +16,33 @@ bool has_avx512() {
          __builtin_cpu_supports("avx512vnni") != 0;
 }
 
+bool has_avx512bf16() {
+  return has_avx512() && __builtin_cpu_supports("avx512bf16") != 0;
+}
+
+// From the best down.
+constexpr struct {
+  const char* name;
+  bool (*is_here)();
+  const KernelTable& (*kernels)();
+} kLevels[] = {
+    {"avx512bf16", has_avx512bf16, avx512bf16_kernels},
+    {"avx512", has_avx512, avx512_kernels},
+    {"avx2", has_avx2, avx2_kernels},
+    {"scalar", [] { return true; }, scalar_kernels},
+};
+
 }  // namespace
 
 const KernelTable& select_kernels(const std::string& isa) {
-  if (isa == "scalar") return scalar_kernels();
-  if (isa == "auto") return has_avx512() ? avx512_kernels() : has_avx2() ? avx2_kernels() : scalar_kernels();
-  if (isa == "avx2" || isa == "avx512") {
-    if (isa == "avx2" ? has_avx2() : has_avx512()) return isa == "avx2" ? avx2_kernels() : avx512_kernels();
-    throw std::runtime_error("--isa " + isa + ": this CPU does not have that level; use --isa auto");
+  for (const auto& level : kLevels) {
+    if (isa != "auto" && isa != level.name) continue;
+    if (level.is_here()) return level.kernels();
+    if (isa != "auto") {
+      throw std::runtime_error("--isa " + isa + ": this CPU does not have that level; use --isa auto");
+    }
   }
-  throw std::runtime_error("--isa " + isa + ": unknown; expected auto, avx512, avx2 or scalar");
+  throw std::runtime_error("--isa " + isa + ": unknown; expected auto, avx512bf16, avx512, avx2 or scalar");
 }
 
 }  // namespace folio::cpu

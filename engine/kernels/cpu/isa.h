@@ -6,7 +6,8 @@
 
 namespace folio::cpu {
 
-// "auto", "avx512", "avx2" or "scalar". Throws std::runtime_error: unknown name, or a level that this CPU lacks.
+// "auto", "avx512bf16", "avx512", "avx2" or "scalar". Throws std::runtime_error: unknown name, or a level that this CPU
+// lacks.
 const KernelTable& select_kernels(const std::string& isa);
 
 }  // namespace folio::cpu

@@ -1,7 +1,8 @@
 // What a CPU level provides: plain functions over plain arrays, chosen once at start. A level is its exact feature set:
-//   scalar   x86-64-v2, plain C++ (the compiler may use SSE)
-//   avx2     AVX2, FMA, F16C
-//   avx512   AVX-512 F, BW, DQ, VL, VNNI
+//   scalar       x86-64-v2, plain C++ (the compiler may use SSE)
+//   avx2         AVX2, FMA, F16C
+//   avx512       AVX-512 F, BW, DQ, VL, VNNI
+//   avx512bf16   and AVX512_BF16: everything of avx512 but attention over bf16 K and V
 // All levels run the same templates (matmul_kernels.h, attention_kernels.h, row_kernels.h) over their own vector type
 // (simd_*.h), so an operation has one text, and one order of sums, whatever the level.
 #pragma once
@@ -55,25 +56,46 @@ struct MatmulArgs {
 using MatmulFn = void (*)(const MatmulArgs& args, int panel_begin, int panel_end, int row_begin, int row_end,
                           const std::uint8_t* after);
 
+// What a worker will walk next, for the second-level cache: a kernel asks for as many bytes of it as it walks of its
+// own. Never changes a result.
+struct FetchAhead {
+  const std::byte* const* segment;  // the groups' keys and values, by turns
+  const std::byte* const* end;
+  int segment_bytes;      // of elements
+  int scales_at;          // inside a segment, a line that goes with its end; 0 if there is none
+  int offset;             // asked for, of *segment
+  const std::byte* idle;  // asked for instead when nothing is left: a group that is in the cache
+};
+
+// A query row as the kernel of a KV type wants it takes at most this much.
+inline constexpr std::size_t query_bytes(int head_dim) {
+  return 64 + 4 * static_cast<std::size_t>((head_dim + 15) / 16 * 16);
+}
+using PrepareQueryFn = void (*)(const float* q, int head_dim, std::byte* to);
+
 // One (kv head, partition of keys) against some query rows. Keys come in groups of 16 tokens.
 struct PartitionArgs {
   int num_rows;
   int head_dim;
-  int padded_dim;                 // of V rows and acc rows
-  const float* const* queries;    // [num_rows] -> [head_dim], already scaled by log2(e) * attention scale
-  const std::int32_t* first_key;  // [num_rows] first visible key, counted from position 0
-  const std::int32_t* end_key;    // [num_rows] one past the last visible key
-  std::int32_t partition_start;   // position of the partition's first key
-  int group_begin, group_end;     // key groups to walk, of the partition's 16
-  const std::byte* const* keys;   // [16] -> a group's keys, as kv_cache.h says
-  const std::byte* const* values;
-  std::size_t key_scales_at;  // inside a group: its 16 scales, for a type that has them
+  int padded_dim;                  // of V rows and acc rows
+  const std::byte* queries;        // [num_rows][query_bytes]: prepared, scaled by log2(e) * attention scale before
+  const std::int32_t* first_key;   // [num_rows] first visible key, counted from position 0
+  const std::int32_t* end_key;     // [num_rows] one past the last visible key
+  std::int32_t partition_start;    // position of the partition's first key
+  int group_begin, group_end;      // key groups to walk, of the partition's 16
+  const std::byte* const* groups;  // [16][2] -> a group's keys and its values, as kv_cache.h says
+  std::size_t key_scales_at;       // inside a group: its 16 scales, for a type that has them
   std::size_t value_scales_at;
+  FetchAhead* ahead;
   // Result per row: maximum score, sum of 2^(score - maximum), and the sum of V weighted so. A row that sees no key of
   // the partition has maximum -inf and is to be skipped.
   float* maximum;  // [num_rows]
   float* sum;      // [num_rows]
   float* acc;      // [num_rows][padded_dim]
+
+  const std::byte* query(int row) const { return queries + static_cast<std::size_t>(row) * query_bytes(head_dim); }
+  const std::byte* keys(int group) const { return groups[2 * group]; }
+  const std::byte* values(int group) const { return groups[2 * group + 1]; }
 };
 
 using AttendFn = void (*)(const PartitionArgs& args);
@@ -107,6 +129,7 @@ struct KernelTable {
   // By KvType. What is written is finite, whatever comes: clamped to what the type holds. Bytes of other lanes are not
   // touched, so that tokens of one group may be written at the same time.
   WriteKvFn write_kv[static_cast<int>(KvType::kCount)];
+  PrepareQueryFn prepare_query[static_cast<int>(KvType::kCount)];
   AttendFn attend[static_cast<int>(KvType::kCount)];
   // Merges a partition's result into the running one, in order: the first is copied, a skipped one changes nothing.
   void (*merge)(int rows, int padded_dim, const float* maximum, const float* sum, const float* acc, float* to_maximum,
@@ -117,5 +140,6 @@ struct KernelTable {
 const KernelTable& scalar_kernels();
 const KernelTable& avx2_kernels();
 const KernelTable& avx512_kernels();
+const KernelTable& avx512bf16_kernels();
 
 }  // namespace folio::cpu

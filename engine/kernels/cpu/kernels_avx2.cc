@@ -3,8 +3,11 @@
 // clang-format off
 #include "engine/kernels/cpu/matmul_kernels.h"
 #include "engine/kernels/cpu/row_kernels.h"
-#include "engine/kernels/cpu/kv_units.h"
+#include "engine/kernels/cpu/attention_chains.h"
+#include "engine/kernels/cpu/attention_float.h"
+#include "engine/kernels/cpu/attention_int8.h"
 #include "engine/kernels/cpu/attention_kernels.h"
+#include "engine/kernels/cpu/attention_merge.h"
 #include "engine/kernels/cpu/level_table.h"
 // clang-format on
 

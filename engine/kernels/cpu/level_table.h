@@ -26,14 +26,14 @@ constexpr KernelTable level_table(const char* name) {
   t.gate_gelu = gate<gelu>;
   t.add = add_rows;
   t.scale = scale_rows;
-  const auto set_kv = [&t](KvType type, WriteKvFn write, AttendFn attend) {
-    t.write_kv[static_cast<int>(type)] = write;
-    t.attend[static_cast<int>(type)] = attend;
-  };
-  set_kv(KvType::kF16, write_kv<Half>, attend_partition<Half>);
-  set_kv(KvType::kF32, write_kv<float>, attend_partition<float>);
-  set_kv(KvType::kBF16, write_kv<BFloat16>, attend_partition<BFloat16>);
-  set_kv(KvType::kInt8, write_kv_int8, attend_partition<std::int8_t>);
+  t.write_kv[static_cast<int>(KvType::kF16)] = write_kv<Half>;
+  t.write_kv[static_cast<int>(KvType::kF32)] = write_kv<float>;
+  t.write_kv[static_cast<int>(KvType::kBF16)] = write_kv<BFloat16>;
+  t.write_kv[static_cast<int>(KvType::kInt8)] = write_kv_int8;
+  set_attention<Half>(t, KvType::kF16);
+  set_attention<float>(t, KvType::kF32);
+  set_attention<BFloat16>(t, KvType::kBF16);
+  set_attention<std::int8_t>(t, KvType::kInt8);
   t.merge = merge_rows;
   t.finish = finish_row;
   return t;

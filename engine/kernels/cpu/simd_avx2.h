@@ -21,6 +21,8 @@ constexpr int kMatmulRows = 3;  // 16 registers: 3 rows x 1 vector is 6 integer 
 constexpr int kMatmulVectors = 1;
 constexpr int kAttentionRows = 3;
 constexpr int kAttentionGroups = 2;
+constexpr int kInt8Rows = 3;
+constexpr int kInt8Groups = 1;
 
 inline Vec set1(float x) {
   return {_mm256_set1_ps(x), _mm256_set1_ps(x)};
@@ -139,25 +141,13 @@ inline Bytes load_bytes(const std::uint8_t* p) {
   return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
           _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32))};
 }
-// Lanes of two bf16 or of four int8: element J of each as floats.
+// Lanes of two bf16: element J of each as floats.
 template <int J>
 inline Vec bf16_of(Bytes a) {
   const __m256i upper = _mm256_set1_epi32(static_cast<std::int32_t>(0xFFFF0000U));
   const __m256i lo = J == 0 ? _mm256_slli_epi32(a.lo, 16) : _mm256_and_si256(a.lo, upper);
   const __m256i hi = J == 0 ? _mm256_slli_epi32(a.hi, 16) : _mm256_and_si256(a.hi, upper);
   return {_mm256_castsi256_ps(lo), _mm256_castsi256_ps(hi)};
-}
-template <int J>
-inline __m256 int8_half(__m256i a) {
-  return _mm256_cvtepi32_ps(_mm256_srai_epi32(J == 3 ? a : _mm256_slli_epi32(a, 24 - 8 * J), 24));
-}
-template <int J>
-inline Vec int8_of(Bytes a) {
-  return {int8_half<J>(a.lo), int8_half<J>(a.hi)};
-}
-inline Bytes flip_top_bits(Bytes a) {
-  const __m256i top = _mm256_set1_epi8(-128);
-  return {_mm256_xor_si256(a.lo, top), _mm256_xor_si256(a.hi, top)};
 }
 inline Bytes low_nibbles(Bytes a) {
   const __m256i mask = _mm256_set1_epi8(15);
@@ -201,20 +191,43 @@ inline Ints dot4(Ints acc, Bytes w, std::int32_t a) {
   const __m256i wide = _mm256_set1_epi32(a);
   return {dot4_half(acc.lo, w.lo, wide), dot4_half(acc.hi, w.hi, wide)};
 }
-// The same for weights of at most 7 bits.
+// The same where w * a of two neighbours stays within 16 bits: weights of at most 7 bits, or `a` within [-64, 64].
 inline Ints dot4_small(Ints acc, Bytes w, std::int32_t a) {
   const __m256i wide = _mm256_set1_epi32(a);
   const __m256i ones = _mm256_set1_epi16(1);
   return {_mm256_add_epi32(acc.lo, _mm256_madd_epi16(_mm256_maddubs_epi16(w.lo, wide), ones)),
           _mm256_add_epi32(acc.hi, _mm256_madd_epi16(_mm256_maddubs_epi16(w.hi, wide), ones))};
 }
+// The same, `a` unsigned bytes of at most 7 bits and `v` signed.
+inline Ints dot4_signed(Ints acc, std::int32_t a, Bytes v) {
+  const __m256i wide = _mm256_set1_epi32(a);
+  const __m256i ones = _mm256_set1_epi16(1);
+  return {_mm256_add_epi32(acc.lo, _mm256_madd_epi16(_mm256_maddubs_epi16(wide, v.lo), ones)),
+          _mm256_add_epi32(acc.hi, _mm256_madd_epi16(_mm256_maddubs_epi16(wide, v.hi), ones))};
+}
+inline Ints join_parts(Ints upper, Ints lower) {
+  return {_mm256_add_epi32(_mm256_slli_epi32(upper.lo, 7), lower.lo),
+          _mm256_add_epi32(_mm256_slli_epi32(upper.hi, 7), lower.hi)};
+}
+inline __m128i narrow_to_bytes(__m256i lo, __m256i hi) {  // 16 integers that fit a signed byte
+  const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(lo, hi), 0xD8);
+  return _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+}
+// 16 values of [0, 16383] to integers of 14 bits, to nearest even: their upper and their lower 7 bits.
+inline void store_parts(std::uint8_t* upper, std::uint8_t* lower, Vec x) {
+  const __m256i lo = _mm256_cvtps_epi32(x.lo);
+  const __m256i hi = _mm256_cvtps_epi32(x.hi);
+  const __m256i mask = _mm256_set1_epi32(127);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(upper),
+                   narrow_to_bytes(_mm256_srli_epi32(lo, 7), _mm256_srli_epi32(hi, 7)));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(lower),
+                   narrow_to_bytes(_mm256_and_si256(lo, mask), _mm256_and_si256(hi, mask)));
+}
 // 16 values to int8, to nearest even; returns their sum.
 inline std::int32_t store_int8(std::int8_t* p, Vec x) {
   const __m256i lo = _mm256_cvtps_epi32(x.lo);
   const __m256i hi = _mm256_cvtps_epi32(x.hi);
-  const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(lo, hi), 0xD8);
-  const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), narrow_to_bytes(lo, hi));
   const __m256i s = _mm256_add_epi32(lo, hi);
   __m128i t = _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
   t = _mm_add_epi32(t, _mm_shuffle_epi32(t, 0x4E));

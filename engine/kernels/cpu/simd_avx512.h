@@ -1,4 +1,4 @@
-// The vector type of the avx512 level: 16 floats, 16 int32, 64 bytes. Included by kernels_avx512.cc only.
+// The vector type of the avx512 level: 16 floats, 16 int32, 64 bytes. Included by kernels_avx512*.cc only.
 #pragma once
 #include <immintrin.h>
 
@@ -21,6 +21,8 @@ constexpr int kMatmulRows = 4;  // of a tile: 8 integer and 8 float accumulators
 constexpr int kMatmulVectors = 2;
 constexpr int kAttentionRows = 6;
 constexpr int kAttentionGroups = 4;
+constexpr int kInt8Rows = 3;  // two accumulators where the others have one
+constexpr int kInt8Groups = 4;
 
 inline __mmask16 first_lanes(int n) {
   return static_cast<__mmask16>((1U << n) - 1U);
@@ -117,18 +119,11 @@ inline Vec to_float(Ints a) {
 inline Bytes load_bytes(const std::uint8_t* p) {
   return {_mm512_loadu_si512(p)};
 }
-// Lanes of two bf16 or of four int8: element J of each as floats.
+// Lanes of two bf16: element J of each as floats.
 template <int J>
 inline Vec bf16_of(Bytes a) {
   const __m512i upper = _mm512_set1_epi32(static_cast<std::int32_t>(0xFFFF0000U));
   return {_mm512_castsi512_ps(J == 0 ? _mm512_slli_epi32(a.v, 16) : _mm512_and_si512(a.v, upper))};
-}
-template <int J>
-inline Vec int8_of(Bytes a) {
-  return {_mm512_cvtepi32_ps(_mm512_srai_epi32(J == 3 ? a.v : _mm512_slli_epi32(a.v, 24 - 8 * J), 24))};
-}
-inline Bytes flip_top_bits(Bytes a) {
-  return {_mm512_xor_si512(a.v, _mm512_set1_epi8(-128))};
 }
 inline Bytes low_nibbles(Bytes a) {
   return {_mm512_and_si512(a.v, _mm512_set1_epi8(15))};
@@ -157,9 +152,23 @@ inline Ints minus_shifted(Ints a) {
 inline Ints dot4(Ints acc, Bytes w, std::int32_t a) {
   return {_mm512_dpbusd_epi32(acc.v, w.v, _mm512_set1_epi32(a))};
 }
-// Weights of at most 7 bits: nothing to gain on this level.
+// Where w * a of two neighbours stays within 16 bits: nothing to gain on this level.
 inline Ints dot4_small(Ints acc, Bytes w, std::int32_t a) {
   return dot4(acc, w, a);
+}
+// The same, `a` unsigned bytes of at most 7 bits and `v` signed.
+inline Ints dot4_signed(Ints acc, std::int32_t a, Bytes v) {
+  return {_mm512_dpbusd_epi32(acc.v, _mm512_set1_epi32(a), v.v)};
+}
+inline Ints join_parts(Ints upper, Ints lower) {
+  return {_mm512_add_epi32(_mm512_slli_epi32(upper.v, 7), lower.v)};
+}
+// 16 values of [0, 16383] to integers of 14 bits, to nearest even: their upper and their lower 7 bits.
+inline void store_parts(std::uint8_t* upper, std::uint8_t* lower, Vec x) {
+  const __m512i i = _mm512_cvtps_epi32(x.v);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(upper), _mm512_cvtepi32_epi8(_mm512_srli_epi32(i, 7)));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(lower),
+                   _mm512_cvtepi32_epi8(_mm512_and_si512(i, _mm512_set1_epi32(127))));
 }
 // 16 values to int8, to nearest even; returns their sum.
 inline std::int32_t store_int8(std::int8_t* p, Vec x) {

@@ -19,6 +19,8 @@ constexpr int kMatmulRows = 2;
 constexpr int kMatmulVectors = 1;
 constexpr int kAttentionRows = 2;
 constexpr int kAttentionGroups = 1;
+constexpr int kInt8Rows = 2;
+constexpr int kInt8Groups = 1;
 
 template <class Fn>
 inline Vec lanes(Fn fn) {
@@ -154,21 +156,12 @@ inline Bytes load_bytes(const std::uint8_t* p) {
   for (int i = 0; i < 64; ++i) r.v[i] = p[i];
   return r;
 }
-// Lanes of two bf16 or of four int8: element J of each as floats.
+// Lanes of two bf16: element J of each as floats.
 template <int J>
 inline Vec bf16_of(const Bytes& a) {
   return lanes([&](int i) {
     return widen(BFloat16{static_cast<std::uint16_t>(a.v[4 * i + 2 * J] | a.v[4 * i + 2 * J + 1] << 8U)});
   });
-}
-template <int J>
-inline Vec int8_of(const Bytes& a) {
-  return lanes([&](int i) { return static_cast<float>(static_cast<std::int8_t>(a.v[4 * i + J])); });
-}
-inline Bytes flip_top_bits(const Bytes& a) {
-  Bytes r;
-  for (int i = 0; i < 64; ++i) r.v[i] = static_cast<std::uint8_t>(a.v[i] ^ 0x80U);
-  return r;
 }
 inline Bytes low_nibbles(const Bytes& a) {
   Bytes r;
@@ -216,6 +209,26 @@ inline Ints dot4(Ints acc, const Bytes& w, std::int32_t a) {
 }
 inline Ints dot4_small(const Ints& acc, const Bytes& w, std::int32_t a) {
   return dot4(acc, w, a);
+}
+// The same, `a` unsigned bytes of at most 7 bits and `v` signed.
+inline Ints dot4_signed(Ints acc, std::int32_t a, const Bytes& v) {
+  for (int i = 0; i < 64; ++i) {
+    acc.v[i / 4] += (a >> 8 * (i % 4) & 127) * static_cast<std::int8_t>(v.v[i]);
+  }
+  return acc;
+}
+inline Ints join_parts(const Ints& upper, const Ints& lower) {
+  Ints r;
+  for (int i = 0; i < 16; ++i) r.v[i] = 128 * upper.v[i] + lower.v[i];
+  return r;
+}
+// 16 values of [0, 16383] to integers of 14 bits, to nearest even: their upper and their lower 7 bits.
+inline void store_parts(std::uint8_t* upper, std::uint8_t* lower, const Vec& x) {
+  for (int i = 0; i < 16; ++i) {
+    const auto n = static_cast<std::int32_t>((x.v[i] + 12582912.0F) - 12582912.0F);
+    upper[i] = static_cast<std::uint8_t>(n >> 7);
+    lower[i] = static_cast<std::uint8_t>(n & 127);
+  }
 }
 // 16 values to int8, to nearest even; returns their sum.
 inline std::int32_t store_int8(std::int8_t* p, const Vec& x) {

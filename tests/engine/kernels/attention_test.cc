@@ -93,6 +93,15 @@ Errors allowed(KvType type) {
   }
 }
 
+// What the kernel's own arithmetic may add, against exact attention over the cached values: f16 and f32, and bf16 but
+// for avx512bf16, round only in float. int8 cuts queries and weights into 14 bits, bf16's dot product takes 8: beside
+// `allowed` the former is nothing, the latter as much again as K and V.
+Errors of_arithmetic(KvType type, const std::string& level) {
+  if (type == KvType::kInt8) return {1e-3, 4e-5};
+  if (type == KvType::kBF16 && level == "avx512bf16") return {4e-2, 5e-3};
+  return {2e-5, 2e-6};
+}
+
 TEST_P(Attention, AgreesWithDoubleOverShapesAndTypes) {
   std::mt19937 random(17);
   const struct {
@@ -120,8 +129,9 @@ TEST_P(Attention, AgreesWithDoubleOverShapesAndTypes) {
         const std::string what = std::string(name_of(type)) + " heads " + std::to_string(c.shape.num_heads) + "/" +
                                  std::to_string(c.shape.num_kv_heads) + "x" + std::to_string(c.shape.head_dim);
         const Errors kernel = compare(outputs[s], exact);
-        EXPECT_LT(kernel.largest, 2e-5) << what << ": not what the cached values give";
-        EXPECT_LT(kernel.rms, 2e-6) << what;
+        EXPECT_LT(kernel.largest, of_arithmetic(type, GetParam()).largest)
+            << what << ": not what the cached values give";
+        EXPECT_LT(kernel.rms, of_arithmetic(type, GetParam()).rms) << what;
         const Errors whole = compare(outputs[s], reference(shape, sequence, given(sequence.k), given(sequence.v)));
         EXPECT_LT(whole.largest, allowed(type).largest) << what;
         EXPECT_LT(whole.rms, allowed(type).rms) << what;

@@ -10,7 +10,7 @@ namespace folio::cpu {
 
 inline std::vector<std::string> available_levels() {
   std::vector<std::string> levels;
-  for (const char* name : {"scalar", "avx2", "avx512"}) {
+  for (const char* name : {"scalar", "avx2", "avx512", "avx512bf16"}) {
     try {
       select_kernels(name);
       levels.emplace_back(name);
