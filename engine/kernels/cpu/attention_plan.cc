@@ -47,7 +47,9 @@ void plan_attention(const StepBatch& batch, const AttentionShape& shape, std::in
   const int most = num_threads == 1 ? std::numeric_limits<int>::max()
                                     : std::max(1, plan.num_partitions * shape.num_kv_heads /
                                                       (kPiecesPerThread * num_threads));  // partitions of a piece
-  for (std::size_t t = 0; t < plan.tiles.size(); ++t) {
+  // The last tiles of a chunk see most keys: first, so that no long piece is at work alone in the end.
+  plan.missing.resize(plan.tiles.size() * static_cast<std::size_t>(shape.num_kv_heads));
+  for (std::size_t t = plan.tiles.size(); t-- > 0;) {
     QueryTile& tile = plan.tiles[t];
     const std::int32_t partitions = tile.num_partitions;
     const std::int32_t runs = (partitions - 1) / most + 1;
@@ -57,7 +59,7 @@ void plan_attention(const StepBatch& batch, const AttentionShape& shape, std::in
       for (std::int32_t r = 0; r < runs; ++r) {
         plan.pieces.push_back({static_cast<std::int32_t>(t), head, partitions * r / runs, partitions * (r + 1) / runs});
       }
-      plan.missing.push_back(runs > 1 ? partitions : 0);
+      plan.missing[t * static_cast<std::size_t>(shape.num_kv_heads) + static_cast<std::size_t>(head)] = partitions;
     }
   }
 }
