@@ -80,8 +80,8 @@ struct Chain<std::int8_t> {
       for (int r = 0; r < R; ++r) {
         const std::int32_t high = load_four(queries[r] + 4 * u);
         const std::int32_t low = load_four(queries[r] + padded + 4 * u);
-        for (int g = 0; g < G; ++g) upper[r][g] = dot4_small(upper[r][g], k[g], high);
-        for (int g = 0; g < G; ++g) lower[r][g] = dot4_small(lower[r][g], k[g], low);
+        for (int g = 0; g < G; ++g) upper[r][g] = dot4_part(upper[r][g], k[g], high);
+        for (int g = 0; g < G; ++g) lower[r][g] = dot4_part(lower[r][g], k[g], low);
       }
     });
     for (int g = 0; g < G; ++g) {
