@@ -55,12 +55,13 @@ void plan_attention(const StepBatch& batch, const AttentionShape& shape, std::in
     const std::int32_t runs = (partitions - 1) / most + 1;
     tile.first_stored = plan.num_stored;
     if (runs > 1) plan.num_stored += std::int64_t{tile.num_tokens} * shape.num_heads * partitions;
-    for (std::int32_t head = 0; head < shape.num_kv_heads; ++head) {
-      for (std::int32_t r = 0; r < runs; ++r) {
+    for (std::int32_t r = 0; r < runs; ++r) {
+      for (std::int32_t head = 0; head < shape.num_kv_heads; ++head) {  // side by side in a block
         plan.pieces.push_back({static_cast<std::int32_t>(t), head, partitions * r / runs, partitions * (r + 1) / runs});
       }
-      plan.missing[t * static_cast<std::size_t>(shape.num_kv_heads) + static_cast<std::size_t>(head)] = partitions;
     }
+    std::fill_n(plan.missing.begin() + static_cast<std::ptrdiff_t>(t) * shape.num_kv_heads, shape.num_kv_heads,
+                partitions);
   }
 }
 
