@@ -140,6 +140,6 @@ struct KernelTable {
 const KernelTable& scalar_kernels();
 const KernelTable& avx2_kernels();
 const KernelTable& avx512_kernels();
-const KernelTable& avx512bf16_kernels();
+KernelTable avx512bf16_kernels();
 
 }  // namespace folio::cpu

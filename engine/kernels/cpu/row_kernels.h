@@ -52,13 +52,23 @@ void rms_norm(const float* x, std::size_t x_stride, const float* weight, float e
 
 void rope(float* head, const float* cosines, const float* sines, int rotary_dim, bool interleaved) {
   const int half = rotary_dim / 2;
-  const int step = interleaved ? 2 : 1;
-  const int apart = interleaved ? 1 : half;
-  for (int i = 0; i < half; ++i) {
-    const float a = head[i * step];
-    const float b = head[i * step + apart];
-    head[i * step] = a * cosines[i] - b * sines[i];
-    head[i * step + apart] = a * sines[i] + b * cosines[i];
+  if (interleaved) {
+    for (int i = 0; i < half; ++i) {
+      const float a = head[2 * i];
+      const float b = head[2 * i + 1];
+      head[2 * i] = a * cosines[i] - b * sines[i];
+      head[2 * i + 1] = a * sines[i] + b * cosines[i];
+    }
+    return;
+  }
+  for (int i = 0; i < half; i += 16) {
+    const int n = half - i < 16 ? half - i : 16;
+    const Vec a = load_first(head + i, n);
+    const Vec b = load_first(head + half + i, n);
+    const Vec c = load_first(cosines + i, n);
+    const Vec s = load_first(sines + i, n);
+    store_first(head + i, sub(mul(a, c), mul(b, s)), n);
+    store_first(head + half + i, add(mul(a, s), mul(b, c)), n);
   }
 }
 

@@ -198,6 +198,9 @@ inline Ints dot4_small(Ints acc, Bytes w, std::int32_t a) {
   return {_mm256_add_epi32(acc.lo, _mm256_madd_epi16(_mm256_maddubs_epi16(w.lo, wide), ones)),
           _mm256_add_epi32(acc.hi, _mm256_madd_epi16(_mm256_maddubs_epi16(w.hi, wide), ones))};
 }
+inline Ints dot4_part(Ints acc, Bytes w, std::int32_t a) {
+  return dot4_small(acc, w, a);
+}
 // The same, `a` unsigned bytes of at most 7 bits and `v` signed.
 inline Ints dot4_signed(Ints acc, std::int32_t a, Bytes v) {
   const __m256i wide = _mm256_set1_epi32(a);

@@ -210,6 +210,9 @@ inline Ints dot4(Ints acc, const Bytes& w, std::int32_t a) {
 inline Ints dot4_small(const Ints& acc, const Bytes& w, std::int32_t a) {
   return dot4(acc, w, a);
 }
+inline Ints dot4_part(const Ints& acc, const Bytes& w, std::int32_t a) {
+  return dot4(acc, w, a);
+}
 // The same, `a` unsigned bytes of at most 7 bits and `v` signed.
 inline Ints dot4_signed(Ints acc, std::int32_t a, const Bytes& v) {
   for (int i = 0; i < 64; ++i) {
