@@ -139,14 +139,11 @@ struct IntegerPanels {
   static inline void group_dots(const QuantizedRows& x, int row, int g, const std::uint8_t* group,
                                 Ints (&dots)[kScales][R][P]) {
     for (int r = 0; r < R; ++r) {
+      const QuantGroup& info =
+          x.groups[static_cast<std::size_t>(row + r) * (x.depth / kQuantGroup) + static_cast<std::size_t>(g)];
       for (int h = 0; h < kScales; ++h) {
-        Ints start = set1(0);
-        if (!kShape.has_min) {
-          const std::int32_t* sums = kScales == 1 ? x.sums : x.half_sums;
-          const std::size_t per_row = x.depth / kQuantGroup * kScales;
-          start = minus_shifted<kShape.zero_bits>(
-              set1(sums[static_cast<std::size_t>(row + r) * per_row + static_cast<std::size_t>(g * kScales + h)]));
-        }
+        const std::int32_t sum = kScales == 1 ? info.sum : h == 0 ? info.first_sum : info.sum - info.first_sum;
+        const Ints start = kShape.has_min ? set1(0) : minus_shifted<kShape.zero_bits>(set1(sum));
         for (int p = 0; p < P; ++p) dots[h][r][p] = start;
       }
     }
@@ -165,8 +162,7 @@ struct IntegerPanels {
     }
     const QuantizedRows& x = a.quantized;
     const std::size_t groups = x.depth / kQuantGroup;
-    const float* x_scales = x.scales + static_cast<std::size_t>(row) * groups;
-    const float* x_offsets = x.offsets + static_cast<std::size_t>(row) * groups;
+    const QuantGroup* infos = x.groups + static_cast<std::size_t>(row) * groups;
     const std::uint8_t* weights = a.panels + static_cast<std::size_t>(panel) * a.panel_bytes +
                                   static_cast<std::size_t>(vector) * kShape.vector_bytes();
     for (int g = 0; g < static_cast<int>(groups); ++g) {
@@ -183,13 +179,13 @@ struct IntegerPanels {
           const Vec w = load(reinterpret_cast<const Scale*>(scales));
           for (int r = 0; r < R; ++r) {
             const Vec scale =
-                mul(w, set1(x_scales[static_cast<std::size_t>(r) * groups + static_cast<std::size_t>(g)]));
+                mul(w, set1(infos[static_cast<std::size_t>(r) * groups + static_cast<std::size_t>(g)].scale));
             acc[r][p] = fma(to_float(dots[h][r][p]), scale, acc[r][p]);
           }
           if (kShape.has_min) {
             const Vec m = load(reinterpret_cast<const Scale*>(scales + kShape.scales_bytes()));
             for (int r = 0; r < R; ++r) {
-              const Vec offset = set1(x_offsets[static_cast<std::size_t>(r) * groups + static_cast<std::size_t>(g)]);
+              const Vec offset = set1(infos[static_cast<std::size_t>(r) * groups + static_cast<std::size_t>(g)].offset);
               acc[r][p] = fma(m, offset, acc[r][p]);
             }
           }

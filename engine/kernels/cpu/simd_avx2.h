@@ -237,5 +237,11 @@ inline std::int32_t store_int8(std::int8_t* p, Vec x) {
   return _mm_cvtsi128_si32(_mm_add_epi32(t, _mm_shuffle_epi32(t, 0xB1)));
 }
 
+// 32 values to int8, to nearest even; their sum, and the sum of the first 16.
+inline std::int32_t store_int8(std::int8_t* p, Vec a, Vec b, std::int32_t& first_sum) {
+  first_sum = store_int8(p, a);
+  return first_sum + store_int8(p + 16, b);
+}
+
 }  // namespace
 }  // namespace folio::cpu

@@ -183,5 +183,18 @@ inline std::int32_t store_int8(std::int8_t* p, Vec x) {
   return _mm512_reduce_add_epi32(i);
 }
 
+// 32 values to int8, to nearest even; their sum, and the sum of the first 16.
+inline std::int32_t store_int8(std::int8_t* p, Vec a, Vec b, std::int32_t& first_sum) {
+  const __m128i first = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(a.v));
+  const __m128i second = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(b.v));
+  const __m256i q = _mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), q);
+  __m256i s = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), q);
+  s = _mm256_add_epi32(s, _mm256_shuffle_epi32(s, 0x4E));
+  s = _mm256_add_epi32(s, _mm256_shuffle_epi32(s, 0xB1));
+  first_sum = _mm256_cvtsi256_si32(s);
+  return first_sum + _mm_cvtsi128_si32(_mm256_extracti128_si256(s, 1));
+}
+
 }  // namespace
 }  // namespace folio::cpu

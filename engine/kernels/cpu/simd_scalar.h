@@ -244,5 +244,11 @@ inline std::int32_t store_int8(std::int8_t* p, const Vec& x) {
   return total;
 }
 
+// 32 values to int8, to nearest even; their sum, and the sum of the first 16.
+inline std::int32_t store_int8(std::int8_t* p, const Vec& a, const Vec& b, std::int32_t& first_sum) {
+  first_sum = store_int8(p, a);
+  return first_sum + store_int8(p + 16, b);
+}
+
 }  // namespace
 }  // namespace folio::cpu
