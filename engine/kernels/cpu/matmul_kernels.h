@@ -54,7 +54,7 @@ struct Ahead {
 };
 
 // Steps of K between two questions: few enough to come evenly, enough to leave the inner loop alone.
-constexpr int kStretch = 4;
+constexpr int kStretch = 2;
 
 template <class Weight>
 struct FloatPanels {
