@@ -18,6 +18,7 @@ struct Options {
   int num_requests = 128;
   int prompt_tokens = 128;
   int output_tokens = 64;
+  double target_itl_ms = 100;
   std::uint64_t seed = 0;
   bool json = false;
 };
@@ -47,6 +48,7 @@ void run_load(const Options& options) {
   // The server's defaults, and room for all that runs.
   EngineOptions engine_options;
   engine_options.max_num_seqs = std::max(engine_options.max_num_seqs, options.concurrency);
+  engine_options.target_itl_ms = options.target_itl_ms;
   const std::int64_t block_size = options.model.options.block_size;
   const std::int64_t per_sequence = (options.prompt_tokens + options.output_tokens) / block_size + 2;
   const BenchModel model(options.model, per_sequence * options.concurrency * 2);
@@ -83,6 +85,9 @@ void add_load_command(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--output-tokens", options->output_tokens, "tokens per answer; end tokens are ignored")
       ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--target-itl-ms", options->target_itl_ms, "as the server's; 0: no target")
+      ->check(CLI::Range(0.0, 86'400'000.0))
       ->capture_default_str();
   command->add_option("--seed", options->seed, "of the prompts")->capture_default_str();
   command->add_flag("--json", options->json, "one JSON object a line");

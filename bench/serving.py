@@ -19,7 +19,7 @@ import time
 from statistics import median
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-CASES = [(128, 64, 96), (16, 256, 32)]  # prompt tokens, output tokens, requests
+CASES = [(128, 64, 64, 100), (128, 64, 64, 0), (16, 256, 32, 100)]  # prompt and output tokens, requests, --target-itl-ms
 CONCURRENCY = 32
 ENGINE_THREADS = ("folio-engine", "folio-worker")
 TICK = os.sysconf("SC_CLK_TCK")
@@ -82,11 +82,11 @@ class Server:
         self.process.wait()
 
 
-def run_engine(options, prompt: int, output: int, requests: int, seed: int) -> dict:
+def run_engine(options, prompt: int, output: int, requests: int, target: int, seed: int) -> dict:
     done = subprocess.run(
         [options.bin / "folio-bench", "load", "--json", "--model", options.model, "--concurrency", str(CONCURRENCY),
          "--prompt-tokens", str(prompt), "--output-tokens", str(output), "--num-requests", str(requests), "--seed",
-         str(seed)], stdout=subprocess.PIPE, text=True, check=True)
+         str(seed), "--target-itl-ms", str(target)], stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout)
 
 
@@ -105,9 +105,9 @@ def run_client(options, server: Server, prompt: int, output: int, requests: int,
     return result
 
 
-def run_server(options, prompt: int, output: int, requests: int, seed: int) -> dict:
+def run_server(options, prompt: int, output: int, requests: int, target: int, seed: int) -> dict:
     """A new process each time, as the engine is: no prompt is in its cache."""
-    with Server(options, "--kv-memory", options.kv_memory) as server:
+    with Server(options, "--kv-memory", options.kv_memory, "--target-itl-ms", str(target)) as server:
         run_client(options, server, prompt, output, 4, seed + 1000)  # touches what is used first
         before, all_before = thread_times(server.pid), process_time(server.pid)
         result = run_client(options, server, prompt, output, requests, seed)
@@ -126,19 +126,19 @@ def run_server(options, prompt: int, output: int, requests: int, seed: int) -> d
 
 
 def measure_load(options, case) -> dict:
-    prompt, output, requests = case
+    prompt, output, requests, target = case
     rounds = []
     for i in range(options.rounds):
         sides = {}
         # Who goes first changes, so that a machine that grows slower does not favour one.
         for side in (("engine", "server") if i % 2 == 0 else ("server", "engine")):
             run = run_engine if side == "engine" else run_server
-            sides[side] = run(options, prompt, output, requests, seed=i)
+            sides[side] = run(options, prompt, output, requests, target, seed=i)
         sides["ratio"] = sides["server"]["output_tok_s"] / sides["engine"]["output_tok_s"]
-        say(f"{prompt} + {output}: engine {sides['engine']['output_tok_s']:.0f} tok/s, "
+        say(f"{prompt} + {output}, target {target} ms: engine {sides['engine']['output_tok_s']:.0f} tok/s, "
             f"server {sides['server']['output_tok_s']:.0f}, {100 * sides['ratio']:.1f} %")
         rounds.append(sides)
-    return {"prompt_tokens": prompt, "output_tokens": output, "requests": requests,
+    return {"prompt_tokens": prompt, "output_tokens": output, "requests": requests, "target_itl_ms": target,
             "ratio": median(r["ratio"] for r in rounds), "rounds": rounds}
 
 
@@ -203,13 +203,13 @@ def markdown(result: dict) -> str:
     mid = lambda values, digits: f"{median(values):.{digits}f}"
     out = [f"# Serving, {result['model']}, {result['cores']} cores", "",
            f"{CONCURRENCY} callers in a closed loop; medians of {result['num_rounds']} rounds, the ratio within each.", "",
-           "| prompt + output, requests | engine tok/s | server tok/s | ratio | range | server CPU s: engine | front | client "
+           "| prompt + output, requests, target ms | engine tok/s | server tok/s | ratio | range | server CPU s: engine | front | client "
            "| front µs/token | client µs/token |", "|---|---|---|---|---|---|---|---|---|---|"]
     for case in result["load"]:
         servers = [r["server"] for r in case["rounds"]]
         of = lambda key, digits, servers=servers: mid([s[key] for s in servers], digits)
         ratios = [r["ratio"] for r in case["rounds"]]
-        out.append(f"| {case['prompt_tokens']} + {case['output_tokens']}, {case['requests']} "
+        out.append(f"| {case['prompt_tokens']} + {case['output_tokens']}, {case['requests']}, {case['target_itl_ms']} "
                    f"| {mid([r['engine']['output_tok_s'] for r in case['rounds']], 0)} | {of('output_tok_s', 0)} "
                    f"| {100 * case['ratio']:.1f} % | {100 * min(ratios):.1f} - {100 * max(ratios):.1f} % "
                    f"| {of('engine_cpu_s', 2)} | {mid([s['front_us_per_token'] * case['requests'] * case['output_tokens'] / 1e6 for s in servers], 2)} "
@@ -227,7 +227,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=pathlib.Path, default=ROOT / "models/smollm2-135m-q4_1.gguf")
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/bin")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--kv-memory", default="512MiB", help="of the server under load (default: 512MiB)")
     parser.add_argument("--idle-seconds", type=float, default=15)
     parser.add_argument("--only", choices=["load", "start", "idle"], help="one part alone")
