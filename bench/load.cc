@@ -57,6 +57,7 @@ void run_load(const Options& options) {
   std::mt19937 random(static_cast<std::uint32_t>(options.seed));
   run_loop(options, std::min(options.concurrency, 4), random, model, engine);  // touches what is used first
 
+  const std::int64_t first_step = engine.load().num_steps;
   const double cpu_start = cpu_time();
   const TimePoint start = model.clock.now();
   run_loop(options, options.num_requests, random, model, engine);
@@ -64,6 +65,7 @@ void run_load(const Options& options) {
   Table table(options.json);
   table.print({{"duration_s", rounded(seconds, 3)},
                {"cpu_s", rounded(cpu_time() - cpu_start, 2)},
+               {"steps", engine.load().num_steps - first_step},
                {"prompt_tok_s", rounded(options.num_requests * options.prompt_tokens / seconds, 1)},
                {"output_tok_s", rounded(options.num_requests * options.output_tokens / seconds, 1)}});
 }
