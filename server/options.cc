@@ -58,7 +58,7 @@ void add_flags(CLI::App& app, ServerOptions& o, std::string& kv_memory) {
   app.add_option("--threads", o.threads, "threads of a step (default: the cores that this process may use)")
       ->check(CLI::Range(1, 1024));
   app.add_option("--isa", o.isa, "instruction set of the kernels")
-      ->check(CLI::IsMember({"auto", "avx512", "avx2", "scalar"}))
+      ->check(CLI::IsMember({"auto", "avx512bf16", "avx512", "avx2", "scalar"}))
       ->capture_default_str();
   app.add_option("--block-size", o.block_size, "tokens per KV block")
       ->check(CLI::IsMember({16, 32, 64, 128, 256}))

@@ -10,7 +10,7 @@
 namespace folio {
 
 struct ModelOptions {
-  std::string isa = "auto";           // auto, avx512, avx2, scalar
+  std::string isa = "auto";           // auto, avx512bf16, avx512, avx2, scalar
   int num_threads = 0;                // 0: available_cores()
   std::string kv_dtype = "f16";       // f16, bf16, int8, f32
   std::int32_t block_size = 16;       // a multiple of 16, at most 256

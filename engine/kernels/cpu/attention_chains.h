@@ -44,11 +44,12 @@ inline __attribute__((always_inline)) void walk_units(FetchAhead& ahead, int uni
   }
 }
 
+// A sum that fell to -0 becomes +0, as it would if one more masked key were walked.
 template <int R, int D>
 inline void store_values(const PartitionArgs& a, int row, int d, const Vec (&acc)[R][D]) {
   for (int r = 0; r < R; ++r) {
     float* out = a.acc + static_cast<std::size_t>(row + r) * static_cast<std::size_t>(a.padded_dim) + d;
-    for (int i = 0; i < D; ++i) store(out + i * 16, acc[r][i]);
+    for (int i = 0; i < D; ++i) store(out + i * 16, add(acc[r][i], set1(0.0F)));
   }
 }
 

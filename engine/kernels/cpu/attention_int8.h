@@ -5,7 +5,7 @@
 //   weight = 2^(score - maximum) * scale of the key's V
 //   acc    = (sum over keys of W * V) * scale of the weights,                           W = round(weight / scale)
 // Both scales come from the row itself: its query, and its weights of the partition, where a key that it does not see
-// weighs 0. The sums fit 32 bits: 255 * 127 * 64 * dims, and 256 keys * 16383 * 127.
+// weighs 0. The sums fit 32 bits: 128 * 64 * 255 * dims up to 1024 of them, and 256 keys * 16383 * 127.
 #pragma once
 
 namespace folio::cpu {
@@ -80,8 +80,8 @@ struct Chain<std::int8_t> {
       for (int r = 0; r < R; ++r) {
         const std::int32_t high = load_four(queries[r] + 4 * u);
         const std::int32_t low = load_four(queries[r] + padded + 4 * u);
-        for (int g = 0; g < G; ++g) upper[r][g] = dot4_small(upper[r][g], k[g], high);
-        for (int g = 0; g < G; ++g) lower[r][g] = dot4_small(lower[r][g], k[g], low);
+        for (int g = 0; g < G; ++g) upper[r][g] = dot4_part(upper[r][g], k[g], high);
+        for (int g = 0; g < G; ++g) lower[r][g] = dot4_part(lower[r][g], k[g], low);
       }
     });
     for (int g = 0; g < G; ++g) {

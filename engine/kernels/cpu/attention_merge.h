@@ -4,28 +4,44 @@
 namespace folio::cpu {
 namespace {
 
+// One row, of which both sides have seen keys: to = to * keep + from * take.
+inline void merge_row(int padded_dim, const float* from, float take, float* to, float keep) {
+  const Vec t = set1(take);
+  const Vec k = set1(keep);
+  for (int d = 0; d < padded_dim; d += 16) store(to + d, fma(load(from + d), t, mul(load(to + d), k)));
+}
+
 void merge_rows(int rows, int padded_dim, const float* maximum, const float* sum, const float* acc, float* to_maximum,
                 float* to_sum, float* to_acc) {
-  for (int r = 0; r < rows; ++r) {
-    if (!(maximum[r] > -__builtin_inff())) continue;
-    const float* from = acc + static_cast<std::size_t>(r) * static_cast<std::size_t>(padded_dim);
-    float* to = to_acc + static_cast<std::size_t>(r) * static_cast<std::size_t>(padded_dim);
-    if (!(to_maximum[r] > -__builtin_inff())) {
-      to_maximum[r] = maximum[r];
-      to_sum[r] = sum[r];
-      for (int d = 0; d < padded_dim; d += 16) store(to + d, load(from + d));
-      continue;
+  alignas(64) float keep[16];
+  alignas(64) float take[16];
+  alignas(64) float larger[16];
+  alignas(64) float total[16];
+  for (int begin = 0; begin < rows; begin += 16) {
+    const int n = rows - begin < 16 ? rows - begin : 16;
+    const Vec from = load_first(maximum + begin, n);
+    const Vec to = load_first(to_maximum + begin, n);
+    const Vec m = max(from, to);
+    const Vec k = exp2(sub(to, m));
+    const Vec t = exp2(sub(from, m));
+    store(larger, m);
+    store(keep, k);
+    store(take, t);
+    store(total, fma(load_first(sum + begin, n), t, mul(load_first(to_sum + begin, n), k)));
+    for (int i = 0; i < n; ++i) {
+      const int r = begin + i;
+      if (!(maximum[r] > -__builtin_inff())) continue;
+      const float* part = acc + static_cast<std::size_t>(r) * static_cast<std::size_t>(padded_dim);
+      float* out = to_acc + static_cast<std::size_t>(r) * static_cast<std::size_t>(padded_dim);
+      if (to_maximum[r] > -__builtin_inff()) {
+        merge_row(padded_dim, part, take[i], out, keep[i]);
+        to_sum[r] = total[i];
+      } else {
+        for (int d = 0; d < padded_dim; d += 16) store(out + d, load(part + d));
+        to_sum[r] = sum[r];
+      }
+      to_maximum[r] = larger[i];
     }
-    const float m = maximum[r] > to_maximum[r] ? maximum[r] : to_maximum[r];
-    alignas(64) float lanes[16];
-    store(lanes, exp2(sub(set1(to_maximum[r]), set1(m))));
-    const Vec keep = set1(lanes[0]);
-    store(lanes, exp2(sub(set1(maximum[r]), set1(m))));
-    const Vec take = set1(lanes[0]);
-    store(lanes, fma(set1(sum[r]), take, mul(set1(to_sum[r]), keep)));
-    to_maximum[r] = m;
-    to_sum[r] = lanes[0];
-    for (int d = 0; d < padded_dim; d += 16) store(to + d, fma(load(from + d), take, mul(load(to + d), keep)));
   }
 }
 

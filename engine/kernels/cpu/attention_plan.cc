@@ -47,18 +47,21 @@ void plan_attention(const StepBatch& batch, const AttentionShape& shape, std::in
   const int most = num_threads == 1 ? std::numeric_limits<int>::max()
                                     : std::max(1, plan.num_partitions * shape.num_kv_heads /
                                                       (kPiecesPerThread * num_threads));  // partitions of a piece
-  for (std::size_t t = 0; t < plan.tiles.size(); ++t) {
+  // The last tiles of a chunk see most keys: first, so that no long piece is at work alone in the end.
+  plan.missing.resize(plan.tiles.size() * static_cast<std::size_t>(shape.num_kv_heads));
+  for (std::size_t t = plan.tiles.size(); t-- > 0;) {
     QueryTile& tile = plan.tiles[t];
     const std::int32_t partitions = tile.num_partitions;
     const std::int32_t runs = (partitions - 1) / most + 1;
     tile.first_stored = plan.num_stored;
     if (runs > 1) plan.num_stored += std::int64_t{tile.num_tokens} * shape.num_heads * partitions;
-    for (std::int32_t head = 0; head < shape.num_kv_heads; ++head) {
-      for (std::int32_t r = 0; r < runs; ++r) {
+    for (std::int32_t r = 0; r < runs; ++r) {
+      for (std::int32_t head = 0; head < shape.num_kv_heads; ++head) {  // side by side in a block
         plan.pieces.push_back({static_cast<std::int32_t>(t), head, partitions * r / runs, partitions * (r + 1) / runs});
       }
-      plan.missing.push_back(runs > 1 ? partitions : 0);
     }
+    std::fill_n(plan.missing.begin() + static_cast<std::ptrdiff_t>(t) * shape.num_kv_heads, shape.num_kv_heads,
+                partitions);
   }
 }
 

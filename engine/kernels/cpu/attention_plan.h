@@ -19,7 +19,7 @@ struct QueryTile {
   std::int32_t first_partition = 0;  // of the sequence: of the first token's first visible key
   std::int32_t num_partitions = 0;   // from there to the last token's own
   std::int32_t first_item = 0;       // partitions of the plan's tiles before this one
-  std::int64_t first_stored = 0;     // row results stored by the tiles before this one
+  std::int64_t first_stored = 0;     // where its row results begin among the plan's num_stored
 };
 
 // The first key that a token sees; window 0: all.
@@ -37,8 +37,8 @@ struct AttentionPlan {
   std::int32_t window = 0;
   std::vector<QueryTile> tiles;
   std::vector<AttentionPiece> pieces;
-  // [tile][kv head]: partitions whose results are not stored yet, where a tile is cut into several pieces. Counted down
-  // by the workers; who brings it to 0 merges and sets it back for the next layer.
+  // [tile][kv head]: partitions whose results are not stored yet, of a tile that is cut into several pieces. Counted
+  // down by the workers; who brings it to 0 merges and sets it back for the next layer.
   std::vector<std::int32_t> missing;
   std::int32_t num_partitions = 0;  // of all tiles
   std::int32_t max_rows = 0;        // query rows of the largest tile: tokens * heads of a group

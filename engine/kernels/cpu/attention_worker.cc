@@ -27,7 +27,7 @@ void AttentionWorker::run(AttentionJob& job) {
   for (bool more = true; more; now ^= 1) {
     Unit& next = units[now ^ 1];
     more = take(next);
-    FetchAhead ahead = ahead_of(next);
+    FetchAhead ahead = ahead_of(more ? next : units[now]);
     if (!more) ahead.segment = ahead.end;
     walk(units[now], ahead);
     fetch(ahead);

@@ -155,7 +155,8 @@ AttentionPlan& CpuBackend::plan_for(std::int32_t window) {
 void CpuBackend::attend(int layer, std::int32_t window, const float* q, float* out) {
   AttentionJob job{*batch_, shape_, cache_, kernels_, plan_for(window), layer, q, out, nullptr};
   job.stored = scratch_->partials.reserve(static_cast<std::size_t>(job.plan.num_stored) * job.row_floats());
-  pool_.parallel_for(pool_.num_threads(), 1, [&](std::int64_t begin, std::int64_t end, int worker) {
+  const auto workers = std::min<std::int64_t>(pool_.num_threads(), static_cast<std::int64_t>(job.plan.pieces.size()));
+  pool_.parallel_for(workers, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
     for (; begin < end; ++begin) scratch_->attention[static_cast<std::size_t>(worker)].run(job);
   });
 }

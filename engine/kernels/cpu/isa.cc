@@ -20,13 +20,18 @@ bool has_avx512bf16() {
   return has_avx512() && __builtin_cpu_supports("avx512bf16") != 0;
 }
 
+const KernelTable& avx512bf16_table() {
+  static const KernelTable kTable = avx512bf16_kernels();
+  return kTable;
+}
+
 // From the best down.
 constexpr struct {
   const char* name;
   bool (*is_here)();
   const KernelTable& (*kernels)();
 } kLevels[] = {
-    {"avx512bf16", has_avx512bf16, avx512bf16_kernels},
+    {"avx512bf16", has_avx512bf16, avx512bf16_table},
     {"avx512", has_avx512, avx512_kernels},
     {"avx2", has_avx2, avx2_kernels},
     {"scalar", [] { return true; }, scalar_kernels},

@@ -24,14 +24,19 @@ struct BFloat16 {
 inline constexpr int kPartition = 256;  // keys reduced alone before partitions merge in order; a multiple of any group
 inline constexpr int kPartitionGroups = kPartition / 16;
 
-// Rows quantised to int8, 32 values to a scale: x ~ q * scale. A view: pointers to the first row's first group.
+// 32 quantised activations of a row: x ~ q * scale. Side by side, since a group is written and read as one.
+struct QuantGroup {
+  float scale;
+  float offset;            // scale * sum: what a weight minimum multiplies
+  std::int32_t sum;        // of the q's
+  std::int32_t first_sum;  // of the first 16
+};
+
+// Rows quantised to int8. A view: pointers to the first row's first group.
 struct QuantizedRows {
-  std::size_t depth;        // from one row's q to the next; a multiple of 32
-  std::int8_t* q;           // [rows][depth]
-  float* scales;            // [rows][depth / 32]
-  float* offsets;           // [rows][depth / 32] scale * sum of the group: what a weight minimum multiplies
-  std::int32_t* sums;       // [rows][depth / 32] of the group's q
-  std::int32_t* half_sums;  // [rows][depth / 16]
+  std::size_t depth;   // from one row's q to the next; a multiple of 32
+  std::int8_t* q;      // [rows][depth]
+  QuantGroup* groups;  // [rows][depth / 32]
 };
 
 // One weight matrix against rows of activations: out[row][column] = sum over k of x[row][k] * w[column][k].
@@ -140,6 +145,6 @@ struct KernelTable {
 const KernelTable& scalar_kernels();
 const KernelTable& avx2_kernels();
 const KernelTable& avx512_kernels();
-const KernelTable& avx512bf16_kernels();
+KernelTable avx512bf16_kernels();
 
 }  // namespace folio::cpu

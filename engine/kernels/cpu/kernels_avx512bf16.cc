@@ -9,14 +9,11 @@
 
 namespace folio::cpu {
 
-const KernelTable& avx512bf16_kernels() {
-  static const KernelTable kTable = [] {
-    KernelTable table = avx512_kernels();
-    table.name = "avx512bf16";
-    set_attention<BFloat16>(table, KvType::kBF16);
-    return table;
-  }();
-  return kTable;
+KernelTable avx512bf16_kernels() {
+  KernelTable table = avx512_kernels();
+  table.name = "avx512bf16";
+  set_attention<BFloat16>(table, KvType::kBF16);
+  return table;
 }
 
 }  // namespace folio::cpu

@@ -38,17 +38,23 @@ inline void store_tile(const MatmulArgs& a, Vec (&acc)[R][P], int panel, int vec
 // it answers.
 struct Ahead {
   const std::uint8_t* next;  // null: nothing to ask for
-  int wait;                  // steps of K until this tile's next turn
+  int wait;                  // stretches of K until this tile's next turn
   int tiles;
 
+  // Before steps [begin, end) of K are used: the same steps of the next panel, kBytes each.
   template <std::size_t kBytes>
-  inline void step(int k) {
+  inline void ask(int begin, int end) {
     if (next == nullptr || --wait >= 0) return;
     wait = tiles - 1;
-    const std::uint8_t* at = next + static_cast<std::size_t>(k) * kBytes;
-    for (std::size_t i = 0; i < kBytes; i += 64) __builtin_prefetch(at + i, 0, 2);
+    const std::uint8_t* last = next + static_cast<std::size_t>(end) * kBytes;
+    for (const std::uint8_t* at = next + static_cast<std::size_t>(begin) * kBytes; at < last; at += 64) {
+      __builtin_prefetch(at, 0, 2);
+    }
   }
 };
+
+// Steps of K between two questions: few enough to come evenly, enough to leave the inner loop alone.
+constexpr int kStretch = 4;
 
 template <class Weight>
 struct FloatPanels {
@@ -62,13 +68,16 @@ struct FloatPanels {
     const float* x = a.x + static_cast<std::size_t>(row) * depth;
     const auto* weights = reinterpret_cast<const Weight*>(a.panels + static_cast<std::size_t>(panel) * a.panel_bytes) +
                           vector * kVectorColumns;
-    for (std::size_t k = 0; k < depth; ++k) {
-      ahead.step<kPanelColumns * sizeof(Weight)>(static_cast<int>(k));
-      Vec w[P];
-      for (int p = 0; p < P; ++p) w[p] = load(weights + k * kPanelColumns + p * kVectorColumns);
-      for (int r = 0; r < R; ++r) {
-        const Vec xk = set1(x[static_cast<std::size_t>(r) * depth + k]);
-        for (int p = 0; p < P; ++p) acc[r][p] = fma(w[p], xk, acc[r][p]);
+    for (int first = 0; first < a.depth; first += 4 * kStretch) {
+      const int end = first + 4 * kStretch < a.depth ? first + 4 * kStretch : a.depth;
+      ahead.ask<kPanelColumns * sizeof(Weight)>(first, end);
+      for (auto k = static_cast<std::size_t>(first); k < static_cast<std::size_t>(end); ++k) {
+        Vec w[P];
+        for (int p = 0; p < P; ++p) w[p] = load(weights + k * kPanelColumns + p * kVectorColumns);
+        for (int r = 0; r < R; ++r) {
+          const Vec xk = set1(x[static_cast<std::size_t>(r) * depth + k]);
+          for (int p = 0; p < P; ++p) acc[r][p] = fma(w[p], xk, acc[r][p]);
+        }
       }
     }
     store_tile(a, acc, panel, vector, row);
@@ -106,6 +115,7 @@ struct ScaleOfBytes<2> {
   using Type = Half;
 };
 
+// The loops over a tile are unrolled early: g++ 12 otherwise writes the accumulators' start to the stack in each group.
 template <PanelFormat kFormat>
 struct IntegerPanels {
   static constexpr PanelShape kShape = kPanelShapes[static_cast<int>(kFormat)];
@@ -124,12 +134,16 @@ struct IntegerPanels {
                                Ints (&low_dots)[R][P], Ints (&high_dots)[R][P]) {
     Bytes low[P];
     Bytes high[P];
+#pragma GCC unroll 8
     for (int p = 0; p < P; ++p) {
       load_steps<kShape.bits, J>(group + static_cast<std::size_t>(p) * kShape.vector_bytes(), low[p], high[p]);
     }
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       const std::int8_t* xr = x + static_cast<std::size_t>(r) * depth + 4 * J;
+#pragma GCC unroll 8
       for (int p = 0; p < P; ++p) low_dots[r][p] = dot(low_dots[r][p], low[p], xr);
+#pragma GCC unroll 8
       for (int p = 0; p < P; ++p) high_dots[r][p] = dot(high_dots[r][p], high[p], xr + 16);
     }
   }
@@ -138,15 +152,15 @@ struct IntegerPanels {
   template <int R, int P>
   static inline void group_dots(const QuantizedRows& x, int row, int g, const std::uint8_t* group,
                                 Ints (&dots)[kScales][R][P]) {
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
+      const QuantGroup& info =
+          x.groups[static_cast<std::size_t>(row + r) * (x.depth / kQuantGroup) + static_cast<std::size_t>(g)];
+#pragma GCC unroll 8
       for (int h = 0; h < kScales; ++h) {
-        Ints start = set1(0);
-        if (!kShape.has_min) {
-          const std::int32_t* sums = kScales == 1 ? x.sums : x.half_sums;
-          const std::size_t per_row = x.depth / kQuantGroup * kScales;
-          start = minus_shifted<kShape.zero_bits>(
-              set1(sums[static_cast<std::size_t>(row + r) * per_row + static_cast<std::size_t>(g * kScales + h)]));
-        }
+        const std::int32_t sum = kScales == 1 ? info.sum : h == 0 ? info.first_sum : info.sum - info.first_sum;
+        const Ints start = kShape.has_min ? set1(0) : minus_shifted<kShape.zero_bits>(set1(sum));
+#pragma GCC unroll 8
         for (int p = 0; p < P; ++p) dots[h][r][p] = start;
       }
     }
@@ -157,43 +171,55 @@ struct IntegerPanels {
     add_steps<3>(group, q, x.depth, dots[0], dots[kScales - 1]);
   }
 
+  // Group g of K into the accumulators; `chunk`: of the tile's first vector.
   template <int R, int P>
-  static inline void tile(const MatmulArgs& a, int panel, int vector, int row, Ahead ahead) {
+  static inline void add_group(const QuantizedRows& x, int row, int g, const std::uint8_t* chunk, Vec (&acc)[R][P]) {
+    const std::size_t groups = x.depth / kQuantGroup;
+    const QuantGroup* infos = x.groups + static_cast<std::size_t>(row) * groups + static_cast<std::size_t>(g);
+    const auto in_chunk = static_cast<std::size_t>(g % kChunkGroups);
+    Ints dots[kScales][R][P];
+    group_dots(x, row, g, chunk + in_chunk * kShape.group_bytes(), dots);
+#pragma GCC unroll 8
+    for (int h = 0; h < kScales; ++h) {
+      const std::size_t at = (in_chunk * kScales + static_cast<std::size_t>(h)) * kVectorColumns * sizeof(Scale);
+#pragma GCC unroll 8
+      for (int p = 0; p < P; ++p) {
+        const std::uint8_t* scales =
+            chunk + static_cast<std::size_t>(p) * kShape.vector_bytes() + kShape.scales_at() + at;
+        const Vec w = load(reinterpret_cast<const Scale*>(scales));
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) {
+          const Vec scale = mul(w, set1(infos[static_cast<std::size_t>(r) * groups].scale));
+          acc[r][p] = fma(to_float(dots[h][r][p]), scale, acc[r][p]);
+        }
+        if (kShape.has_min) {
+          const Vec m = load(reinterpret_cast<const Scale*>(scales + kShape.scales_bytes()));
+#pragma GCC unroll 8
+          for (int r = 0; r < R; ++r) {
+            acc[r][p] = fma(m, set1(infos[static_cast<std::size_t>(r) * groups].offset), acc[r][p]);
+          }
+        }
+      }
+    }
+  }
+
+  template <int R, int P>
+  static void tile(const MatmulArgs& a, int panel, int vector, int row, Ahead ahead) {
     Vec acc[R][P];
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
       for (int p = 0; p < P; ++p) acc[r][p] = set1(0.0F);
     }
     const QuantizedRows& x = a.quantized;
-    const std::size_t groups = x.depth / kQuantGroup;
-    const float* x_scales = x.scales + static_cast<std::size_t>(row) * groups;
-    const float* x_offsets = x.offsets + static_cast<std::size_t>(row) * groups;
+    const int groups = a.depth / kQuantGroup;
     const std::uint8_t* weights = a.panels + static_cast<std::size_t>(panel) * a.panel_bytes +
                                   static_cast<std::size_t>(vector) * kShape.vector_bytes();
-    for (int g = 0; g < static_cast<int>(groups); ++g) {
-      const std::uint8_t* chunk = weights + static_cast<std::size_t>(g / kChunkGroups) * kShape.chunk_bytes();
-      const auto in_chunk = static_cast<std::size_t>(g % kChunkGroups);
-      Ints dots[kScales][R][P];
-      ahead.step<kAheadBytes>(g);
-      group_dots(x, row, g, chunk + in_chunk * kShape.group_bytes(), dots);
-      for (int h = 0; h < kScales; ++h) {
-        const std::size_t at = (in_chunk * kScales + static_cast<std::size_t>(h)) * kVectorColumns * sizeof(Scale);
-        for (int p = 0; p < P; ++p) {
-          const std::uint8_t* scales =
-              chunk + static_cast<std::size_t>(p) * kShape.vector_bytes() + kShape.scales_at() + at;
-          const Vec w = load(reinterpret_cast<const Scale*>(scales));
-          for (int r = 0; r < R; ++r) {
-            const Vec scale =
-                mul(w, set1(x_scales[static_cast<std::size_t>(r) * groups + static_cast<std::size_t>(g)]));
-            acc[r][p] = fma(to_float(dots[h][r][p]), scale, acc[r][p]);
-          }
-          if (kShape.has_min) {
-            const Vec m = load(reinterpret_cast<const Scale*>(scales + kShape.scales_bytes()));
-            for (int r = 0; r < R; ++r) {
-              const Vec offset = set1(x_offsets[static_cast<std::size_t>(r) * groups + static_cast<std::size_t>(g)]);
-              acc[r][p] = fma(m, offset, acc[r][p]);
-            }
-          }
-        }
+    for (int first = 0; first < groups; first += kStretch) {
+      const int end = first + kStretch < groups ? first + kStretch : groups;
+      ahead.ask<kAheadBytes>(first, end);
+      for (int g = first; g < end; ++g) {
+        add_group(x, row, g, weights + static_cast<std::size_t>(g / kChunkGroups) * kShape.chunk_bytes(), acc);
       }
     }
     store_tile(a, acc, panel, vector, row);

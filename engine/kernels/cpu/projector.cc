@@ -55,22 +55,13 @@ void ActivationRows::reserve(int rows, std::int32_t depth, bool floats, bool int
   has_integers_ = integers;
   if (floats) floats_.reserve(product(rows, depth));
   if (!integers) return;
-  const std::size_t groups = product(rows, depth / kQuantGroup);
   q_.reserve(product(rows, depth));
-  scales_.reserve(groups);
-  offsets_.reserve(groups);
-  sums_.reserve(groups);
-  half_sums_.reserve(2 * groups);
+  groups_.reserve(product(rows, depth / kQuantGroup));
 }
 
 QuantizedRows ActivationRows::integers(std::int64_t row, std::int64_t column) const {
-  const std::int64_t group = row * (depth_ / kQuantGroup) + column / kQuantGroup;
-  return {static_cast<std::size_t>(depth_),
-          q_.data() + row * depth_ + column,
-          scales_.data() + group,
-          offsets_.data() + group,
-          sums_.data() + group,
-          half_sums_.data() + 2 * group};
+  return {static_cast<std::size_t>(depth_), q_.data() + row * depth_ + column,
+          groups_.data() + row * (depth_ / kQuantGroup) + column / kQuantGroup};
 }
 
 Projector::Projector(const KernelTable& kernels, ThreadPool& pool)

@@ -31,8 +31,7 @@ class ActivationRows {
   bool has_integers_ = false;
   Buffer<float> floats_;
   Buffer<std::int8_t> q_;
-  Buffer<float> scales_, offsets_;
-  Buffer<std::int32_t> sums_, half_sums_;
+  Buffer<QuantGroup> groups_;
 };
 
 class Projector {

@@ -5,23 +5,18 @@ namespace folio::cpu {
 namespace {
 
 void quantize_rows(const float* x, std::size_t x_stride, int rows, int columns, const QuantizedRows& out) {
-  const std::size_t groups = out.depth / kQuantGroup;
+  const std::size_t stride = out.depth / kQuantGroup;
   for (std::size_t r = 0; r < static_cast<std::size_t>(rows); ++r) {
-    const float* row = x + r * x_stride;
-    std::int8_t* q = out.q + r * out.depth;
     for (std::size_t g = 0; g < static_cast<std::size_t>(columns / kQuantGroup); ++g) {
-      const Vec a = load(row + g * kQuantGroup);
-      const Vec b = load(row + g * kQuantGroup + 16);
+      const Vec a = load(x + r * x_stride + g * kQuantGroup);
+      const Vec b = load(x + r * x_stride + g * kQuantGroup + 16);
       const float largest = max(max(abs(a), abs(b)));
       const float scale = largest / 127.0F;
       const Vec inverse = set1(largest > 0.0F ? 127.0F / largest : 0.0F);
-      const std::int32_t first = store_int8(q + g * kQuantGroup, mul(a, inverse));
-      const std::int32_t second = store_int8(q + g * kQuantGroup + 16, mul(b, inverse));
-      out.scales[r * groups + g] = scale;
-      out.offsets[r * groups + g] = scale * static_cast<float>(first + second);
-      out.sums[r * groups + g] = first + second;
-      out.half_sums[2 * (r * groups + g)] = first;
-      out.half_sums[2 * (r * groups + g) + 1] = second;
+      std::int32_t first_sum;
+      const std::int32_t sum =
+          store_int8(out.q + r * out.depth + g * kQuantGroup, mul(a, inverse), mul(b, inverse), first_sum);
+      out.groups[r * stride + g] = {scale, scale * static_cast<float>(sum), sum, first_sum};
     }
   }
 }
@@ -52,13 +47,23 @@ void rms_norm(const float* x, std::size_t x_stride, const float* weight, float e
 
 void rope(float* head, const float* cosines, const float* sines, int rotary_dim, bool interleaved) {
   const int half = rotary_dim / 2;
-  const int step = interleaved ? 2 : 1;
-  const int apart = interleaved ? 1 : half;
-  for (int i = 0; i < half; ++i) {
-    const float a = head[i * step];
-    const float b = head[i * step + apart];
-    head[i * step] = a * cosines[i] - b * sines[i];
-    head[i * step + apart] = a * sines[i] + b * cosines[i];
+  if (interleaved) {
+    for (int i = 0; i < half; ++i) {
+      const float a = head[2 * i];
+      const float b = head[2 * i + 1];
+      head[2 * i] = a * cosines[i] - b * sines[i];
+      head[2 * i + 1] = a * sines[i] + b * cosines[i];
+    }
+    return;
+  }
+  for (int i = 0; i < half; i += 16) {
+    const int n = half - i < 16 ? half - i : 16;
+    const Vec a = load_first(head + i, n);
+    const Vec b = load_first(head + half + i, n);
+    const Vec c = load_first(cosines + i, n);
+    const Vec s = load_first(sines + i, n);
+    store_first(head + i, sub(mul(a, c), mul(b, s)), n);
+    store_first(head + half + i, add(mul(a, s), mul(b, c)), n);
   }
 }
 

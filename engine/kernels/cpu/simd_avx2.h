@@ -198,6 +198,9 @@ inline Ints dot4_small(Ints acc, Bytes w, std::int32_t a) {
   return {_mm256_add_epi32(acc.lo, _mm256_madd_epi16(_mm256_maddubs_epi16(w.lo, wide), ones)),
           _mm256_add_epi32(acc.hi, _mm256_madd_epi16(_mm256_maddubs_epi16(w.hi, wide), ones))};
 }
+inline Ints dot4_part(Ints acc, Bytes w, std::int32_t a) {
+  return dot4_small(acc, w, a);
+}
 // The same, `a` unsigned bytes of at most 7 bits and `v` signed.
 inline Ints dot4_signed(Ints acc, std::int32_t a, Bytes v) {
   const __m256i wide = _mm256_set1_epi32(a);
@@ -232,6 +235,12 @@ inline std::int32_t store_int8(std::int8_t* p, Vec x) {
   __m128i t = _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
   t = _mm_add_epi32(t, _mm_shuffle_epi32(t, 0x4E));
   return _mm_cvtsi128_si32(_mm_add_epi32(t, _mm_shuffle_epi32(t, 0xB1)));
+}
+
+// 32 values to int8, to nearest even; their sum, and the sum of the first 16.
+inline std::int32_t store_int8(std::int8_t* p, Vec a, Vec b, std::int32_t& first_sum) {
+  first_sum = store_int8(p, a);
+  return first_sum + store_int8(p + 16, b);
 }
 
 }  // namespace

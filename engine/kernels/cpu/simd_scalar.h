@@ -210,6 +210,9 @@ inline Ints dot4(Ints acc, const Bytes& w, std::int32_t a) {
 inline Ints dot4_small(const Ints& acc, const Bytes& w, std::int32_t a) {
   return dot4(acc, w, a);
 }
+inline Ints dot4_part(const Ints& acc, const Bytes& w, std::int32_t a) {
+  return dot4(acc, w, a);
+}
 // The same, `a` unsigned bytes of at most 7 bits and `v` signed.
 inline Ints dot4_signed(Ints acc, std::int32_t a, const Bytes& v) {
   for (int i = 0; i < 64; ++i) {
@@ -239,6 +242,12 @@ inline std::int32_t store_int8(std::int8_t* p, const Vec& x) {
     total += q;
   }
   return total;
+}
+
+// 32 values to int8, to nearest even; their sum, and the sum of the first 16.
+inline std::int32_t store_int8(std::int8_t* p, const Vec& a, const Vec& b, std::int32_t& first_sum) {
+  first_sum = store_int8(p, a);
+  return first_sum + store_int8(p + 16, b);
 }
 
 }  // namespace

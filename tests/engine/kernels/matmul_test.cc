@@ -73,9 +73,7 @@ struct Activations {
   std::int32_t rows, depth;
   std::vector<float> x;
   std::vector<std::int8_t> q;
-  std::vector<float> scales;
-  std::vector<float> offsets;
-  std::vector<std::int32_t> sums, half_sums;
+  std::vector<QuantGroup> groups;
 
   Activations(std::int32_t r, std::int32_t d, const KernelTable& kernels, std::mt19937& random) : rows(r), depth(d) {
     std::normal_distribution<float> normal;
@@ -83,19 +81,15 @@ struct Activations {
     x.resize(n);
     for (float& v : x) v = normal(random);
     q.resize(n);
-    scales.resize(n / 32 + 1);
-    offsets.resize(n / 32 + 1);
-    sums.resize(n / 32 + 1);
-    half_sums.resize(n / 16 + 1);
+    groups.resize(n / 32 + 1);
     if (d % 32 == 0) kernels.quantize_rows(x.data(), static_cast<std::size_t>(d), r, d, view());
   }
-  QuantizedRows view() {
-    return {static_cast<std::size_t>(depth), q.data(), scales.data(), offsets.data(), sums.data(), half_sums.data()};
-  }
+  QuantizedRows view() { return {static_cast<std::size_t>(depth), q.data(), groups.data()}; }
   // What the kernel multiplies: the quantised value for integer weights.
   double value(bool quantised, std::size_t row, std::size_t k) const {
     const auto at = row * static_cast<std::size_t>(depth) + k;
-    return quantised ? static_cast<double>(q[at]) * static_cast<double>(scales[at / 32]) : static_cast<double>(x[at]);
+    return quantised ? static_cast<double>(q[at]) * static_cast<double>(groups[at / 32].scale)
+                     : static_cast<double>(x[at]);
   }
 };
 
@@ -203,17 +197,13 @@ TEST_P(Matmul, ZeroRowsAndExtremeValuesStayFinite) {
   std::vector<float> x(64, 0.0F);
   x[40] = -3.0e38F;
   std::vector<std::int8_t> q(64);
-  std::vector<float> scales(2);
-  std::vector<float> offsets(2);
-  std::vector<std::int32_t> sums(2);
-  std::vector<std::int32_t> half_sums(4);
-  kernels.quantize_rows(x.data(), 64, 1, 64,
-                        {64, q.data(), scales.data(), offsets.data(), sums.data(), half_sums.data()});
-  EXPECT_EQ(scales[0], 0.0F);
+  std::vector<QuantGroup> groups(2);
+  kernels.quantize_rows(x.data(), 64, 1, 64, {64, q.data(), groups.data()});
+  EXPECT_EQ(groups[0].scale, 0.0F);
   EXPECT_EQ(q[0], 0);
   EXPECT_EQ(q[40], -127);
-  EXPECT_EQ(sums[1], -127);
-  EXPECT_EQ(half_sums[2], -127);
+  EXPECT_EQ(groups[1].sum, -127);
+  EXPECT_EQ(groups[1].first_sum, -127);
 }
 
 INSTANTIATE_TEST_SUITE_P(Levels, Matmul, testing::ValuesIn(available_levels()),
