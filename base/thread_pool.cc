@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/thread_name.h"
 
 namespace folio {
 namespace {
@@ -72,6 +73,7 @@ void ThreadPool::wait_until_left() {
 }
 
 void ThreadPool::worker_main(int worker) {
+  name_thread("folio-worker");
   // Starting from 0, not from the current epoch, so that a job given before this thread ran is not missed.
   std::uint32_t seen = 0;
   for (;;) {

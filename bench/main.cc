@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "bench/load.h"
 #include "bench/memory.h"
 #include "bench/prefix.h"
 #include "bench/schedule.h"
@@ -14,6 +15,7 @@ int main(int argc, char** argv) {
   CLI::App app("folio-bench: measures the engine without a network");
   app.require_subcommand(1);
   add_throughput_command(app);
+  add_load_command(app);
   add_prefix_command(app);
   add_memory_command(app);
   add_stall_command(app);

@@ -101,6 +101,14 @@ void Streams::wait_for_tokens(std::size_t num_tokens) {
   news_.wait(lock, [&] { return have_tokens(num_tokens); });
 }
 
+void Streams::wait_for_open_below(std::size_t num_open) {
+  std::unique_lock lock(mutex_);
+  news_.wait(lock, [&] {
+    const auto open = std::ranges::count_if(entries_, [](const Entry& entry) { return !entry.record.end; });
+    return static_cast<std::size_t>(open) < num_open;
+  });
+}
+
 void Streams::wait_for_ends() {
   std::unique_lock lock(mutex_);
   news_.wait(lock, [this] { return have_ended(); });

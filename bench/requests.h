@@ -64,6 +64,8 @@ class Streams {
   void submit(GenerationRequest request);  // throws std::runtime_error when it is refused
   // Until every request has so many tokens. Throws std::runtime_error when one ended before it had.
   void wait_for_tokens(std::size_t num_tokens);
+  // Until fewer than `num_open` requests have not ended.
+  void wait_for_open_below(std::size_t num_open);
   void wait_for_ends();  // throws std::runtime_error when one ended by an error that is no cancellation
   void cancel();         // all
 

@@ -3,16 +3,16 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <fstream>
+#include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
-#include <thread>
-#include <vector>
+#include <utility>
 
 namespace folio::client {
 namespace {
@@ -94,6 +94,37 @@ class StreamTimer {
   Samples itl_ms_;
 };
 
+class ClosedLoop;
+
+// One request and its stream, read on gRPC's threads: a thread of its own for each caller would cost the machine, which
+// may be the server's too, a change of threads for every chunk. Deletes itself at its end.
+class BenchCall final : public grpc::ClientReadReactor<v1::GenerateChunk> {
+ public:
+  BenchCall(ClosedLoop& loop, v1::GenerateRequest request) : loop_(loop), request_(std::move(request)) {}
+  void start(v1::Generation::Stub& stub) {
+    sent_ = std::chrono::steady_clock::now();
+    stub.async()->GenerateStream(&context_, &request_, this);
+    StartRead(&chunk_);
+    StartCall();
+  }
+  void cancel() { context_.TryCancel(); }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return;
+    timer_.add(chunk_);
+    StartRead(&chunk_);
+  }
+  void OnDone(const grpc::Status& status) override;
+
+ private:
+  ClosedLoop& loop_;
+  const v1::GenerateRequest request_;
+  grpc::ClientContext context_;
+  v1::GenerateChunk chunk_;
+  StreamTimer timer_;
+  SteadyTime sent_{};
+};
+
 class ClosedLoop {
  public:
   ClosedLoop(const BenchOptions& options, v1::Generation::Stub& stub, std::int32_t vocab_size)
@@ -101,67 +132,64 @@ class ClosedLoop {
 
   BenchSummary run() {
     const SteadyTime start = std::chrono::steady_clock::now();
-    std::vector<std::thread> workers;
-    const int num_workers = std::min(options_.concurrency, options_.num_requests);
-    for (int i = 0; i < num_workers; ++i) workers.emplace_back([this] { work(); });
-    for (std::thread& worker : workers) worker.join();
+    {
+      std::unique_lock lock(mutex_);
+      for (int i = 0; i < options_.concurrency; ++i) start_next();
+      all_ended_.wait(lock, [this] { return running_.empty(); });
+    }
     summary_.duration_s = ms_between(start, std::chrono::steady_clock::now()) / 1000;
-    summary_.partial = stopped_.load();
-    if (isatty(STDERR_FILENO) != 0) std::fprintf(stderr, "\n");
+    summary_.partial = stopped_;
+    if (show_progress_) std::fprintf(stderr, "\n");
     return summary_;
   }
 
   // Any thread: no new requests, and those that run are cancelled.
   void stop() {
     const std::lock_guard lock(mutex_);
-    stopped_.store(true);
-    for (grpc::ClientContext* context : running_) context->TryCancel();
+    stopped_ = true;
+    for (BenchCall* call : running_) call->cancel();
+  }
+
+  // The call's last words: the next request takes its place.
+  void end(BenchCall& call, const StreamTimer& timer, SteadyTime sent, const grpc::Status& status) {
+    const std::lock_guard lock(mutex_);
+    running_.erase(&call);
+    summary_.add(timer.record(sent, status, stopped_));
+    ++num_done_;
+    if (show_progress_) {
+      std::fprintf(stderr, "\r%d of %d requests, %lld failed", num_done_, options_.num_requests,
+                   static_cast<long long>(summary_.num_failed));
+    }
+    start_next();
+    if (running_.empty()) all_ended_.notify_all();
   }
 
  private:
-  void work() {
-    while (true) {
-      const int number = next_.fetch_add(1);
-      if (number >= options_.num_requests) return;
-      const v1::GenerateRequest request = make_request(options_, number, vocab_size_);
-      grpc::ClientContext context;
-      {
-        const std::lock_guard lock(mutex_);
-        if (stopped_.load()) return;
-        running_.insert(&context);
-      }
-      const BenchRecord record = send(request, context);
-      const std::lock_guard lock(mutex_);
-      running_.erase(&context);
-      summary_.add(record);
-      ++num_done_;
-      if (isatty(STDERR_FILENO) != 0) {
-        std::fprintf(stderr, "\r%d of %d requests, %lld failed", num_done_, options_.num_requests,
-                     static_cast<long long>(summary_.num_failed));
-      }
-    }
-  }
-
-  BenchRecord send(const v1::GenerateRequest& request, grpc::ClientContext& context) {
-    StreamTimer timer;
-    const SteadyTime sent = std::chrono::steady_clock::now();
-    const auto reader = stub_.GenerateStream(&context, request);
-    v1::GenerateChunk chunk;
-    while (reader->Read(&chunk)) timer.add(chunk);
-    const grpc::Status status = reader->Finish();
-    return timer.record(sent, status, stopped_.load());
+  // REQUIRES the lock.
+  void start_next() {
+    if (stopped_ || num_sent_ == options_.num_requests) return;
+    auto* call = new BenchCall(*this, make_request(options_, num_sent_++, vocab_size_));
+    running_.insert(call);
+    call->start(stub_);
   }
 
   const BenchOptions& options_;
   v1::Generation::Stub& stub_;
   const std::int32_t vocab_size_;
-  std::atomic<int> next_{0};
-  std::atomic<bool> stopped_{false};
+  const bool show_progress_ = isatty(STDERR_FILENO) != 0;
   std::mutex mutex_;
-  std::set<grpc::ClientContext*> running_;
+  std::condition_variable all_ended_;
+  std::set<BenchCall*> running_;
   BenchSummary summary_;
+  bool stopped_ = false;
+  int num_sent_ = 0;
   int num_done_ = 0;
 };
+
+void BenchCall::OnDone(const grpc::Status& status) {
+  const std::unique_ptr<BenchCall> self(this);
+  loop_.end(*this, timer_, sent_, status);
+}
 
 nlohmann::json describe(const BenchOptions& options, const std::string& model) {
   return {{"address", options.address},

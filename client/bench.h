@@ -1,4 +1,4 @@
-// folio-client bench: a closed-loop load test over streams. Each of C workers sends a request, reads it to its end, and
+// folio-client bench: a closed-loop load test over streams. Each of C callers sends a request, reads it to its end, and
 // sends the next. Prompts are random token ids of a fixed length, outputs have a fixed length (end tokens ignored).
 #pragma once
 #include <cstdint>

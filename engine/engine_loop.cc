@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/thread_name.h"
 #include "engine/batch_builder.h"
 #include "engine/engine_impl.h"
 
@@ -29,6 +30,7 @@ FinishReason finish_reason(ErrorCode code) {
 }  // namespace
 
 void Engine::Impl::run() {
+  name_thread("folio-engine");
   while (take_inbox()) {
     if (scheduler_.empty()) {
       scheduler_.release_expired_pins();

@@ -33,6 +33,8 @@ class ChunkRenderer {
   void add(TokenStream::Taken taken);
   // Fills `chunk` with what is there, in order: prompt_info, outputs, usage and timings. False when nothing is.
   bool next(v1::GenerateChunk& chunk);
+  // Something that was added is not given out yet.
+  bool has_more() const { return prompt_ || !deltas_.empty() || (end_ && !end_given_); }
   // Everything was added and given out.
   bool ended() const { return end_ && deltas_.empty() && end_given_; }
   const std::optional<Error>& error() const { return end_->error; }  // REQUIRES ended()

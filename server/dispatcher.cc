@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/thread_name.h"
+
 namespace folio {
 
 Dispatcher::Dispatcher() : thread_([this] { work(); }) {}
@@ -25,6 +27,7 @@ void Dispatcher::note(std::shared_ptr<Receiver> receiver) {
 }
 
 void Dispatcher::work() {
+  name_thread("folio-dispatch");
   std::unique_lock lock(mutex_);
   while (true) {
     wake_.wait(lock, [this] { return stop_ || !queue_.empty(); });

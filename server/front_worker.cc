@@ -3,6 +3,8 @@
 #include <string>
 #include <utility>
 
+#include "base/thread_name.h"
+
 namespace folio {
 namespace {
 
@@ -76,6 +78,7 @@ std::size_t FrontWorker::num_waiting() const {
 }
 
 void FrontWorker::work() {
+  name_thread("folio-front");
   std::unique_lock lock(mutex_);
   while (true) {
     wake_.wait(lock, [this] { return stop_ || !inbox_.empty(); });

@@ -260,15 +260,32 @@ GenerationCall::Next GenerationCall::next(v1::GenerateChunk& chunk) {
   if (!renderer_) renderer_.emplace(generation_.tokenizer_, std::move(*answer_));
   while (true) {
     if (renderer_->next(chunk)) return Next::kChunk;
-    if (renderer_->ended()) {
-      error_ = renderer_->error();
-      stream_.reset();
-      return Next::kEnd;
-    }
-    TokenStream::Taken taken = stream_->take();
-    if (taken.empty()) return Next::kNothing;
-    renderer_->add(std::move(taken));
+    if (renderer_->ended()) return end();
+    if (!take()) return Next::kNothing;
   }
+}
+
+GenerationCall::Next GenerationCall::peek() {
+  if (renderer_->ended()) return end();
+  // Although the renderer may have something left: a stream that was not seen empty does not call again.
+  take();
+  return renderer_->has_more() ? Next::kChunk : Next::kNothing;
+}
+
+GenerationCall::Next GenerationCall::end() {
+  error_ = renderer_->error();
+  stream_.reset();
+  return Next::kEnd;
+}
+
+// What the engine made since the last time, to the renderer, until the stream is seen empty. False: it was.
+bool GenerationCall::take() {
+  bool any = false;
+  for (TokenStream::Taken taken = stream_->take(); !taken.empty(); taken = stream_->take()) {
+    renderer_->add(std::move(taken));
+    any = true;
+  }
+  return any;
 }
 
 }  // namespace folio

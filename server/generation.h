@@ -108,8 +108,11 @@ class GenerationCall : public FrontJob, public Receiver, public std::enable_shar
   // Front worker, once: the request's message.
   virtual Result<GenerationInput> parse() = 0;
   // deliver(): dispatcher thread, whenever there may be news, and once more after cancel or wake. It calls next() when
-  // it can send, until kNothing or kEnd.
+  // it can send, until kNothing or kEnd; a front that stops before calls wake() when it can go on.
   Next next(v1::GenerateChunk& chunk);
+  // Dispatcher thread, after next() gave kChunk: what it would give now. After kNothing the front may stop: deliver()
+  // is called when there is more. After kEnd it is over.
+  Next peek();
   // Dispatcher thread, after kEnd: why there is no normal end.
   const std::optional<Error>& error() const { return error_; }
   // Any thread: deliver() will be called (a write is done).
@@ -122,6 +125,8 @@ class GenerationCall : public FrontJob, public Receiver, public std::enable_shar
   void refuse(Error error);
   template <class Request>
   Result<RequestId> submit(const Request& request);
+  bool take();
+  Next end();
 
   Generation& generation_;
   const TimePoint arrival_;

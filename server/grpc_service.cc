@@ -79,12 +79,13 @@ class StreamCall final : public grpc::ServerWriteReactor<ByteBuffer>, public Gen
   }
   void OnWriteDone(bool ok) override {
     if (!ok) OnCancel();
-    writing_.store(false);
-    wake();
+    if (write_.exchange(Write::kNone) == Write::kUnderWayWithNews) wake();
   }
   void OnDone() override { const auto last = std::move(self_); }
 
  private:
+  enum class Write : std::uint8_t { kNone, kUnderWay, kUnderWayWithNews };
+
   Result<GenerationInput> parse() override {
     auto request = parse_message<Request>(std::exchange(request_, ByteBuffer()));
     if (!request) return request.error();
@@ -93,25 +94,34 @@ class StreamCall final : public grpc::ServerWriteReactor<ByteBuffer>, public Gen
 
   // One write at a time: while it is under way what is made waits in the TokenStream, whatever the reader's speed.
   void deliver() override {
-    if (finished_ || writing_.load()) return;
+    if (finished_) return;
+    Write write = Write::kUnderWay;
+    if (write_.compare_exchange_strong(write, Write::kUnderWayWithNews) || write == Write::kUnderWayWithNews) return;
     v1::GenerateChunk chunk;
     Next what = next(chunk);
     while (what == Next::kChunk && gone_.load()) what = next(chunk);  // nobody to send it to
     if (what == Next::kNothing) return;
     if (what == Next::kChunk) {
       bytes_ = to_bytes(chunk);
-      writing_.store(true);
+      what = peek();
+      if (what == Next::kEnd) {
+        finished_ = true;
+        return StartWriteAndFinish(&bytes_, {}, end_status());
+      }
+      // Only if there is more already does the end of the write need this thread again.
+      write_.store(what == Next::kChunk ? Write::kUnderWayWithNews : Write::kUnderWay);
       return StartWrite(&bytes_);
     }
     finished_ = true;
-    Finish(error() ? to_status(*error(), context_) : grpc::Status::OK);
+    Finish(end_status());
   }
+  grpc::Status end_status() { return error() ? to_status(*error(), context_) : grpc::Status::OK; }
 
   CallbackServerContext& context_;  // valid until OnDone
   ByteBuffer request_;
   ByteBuffer bytes_;  // of the write in flight
   std::atomic<bool> gone_{false};
-  std::atomic<bool> writing_{false};
+  std::atomic<Write> write_{Write::kNone};
   bool finished_ = false;  // dispatcher thread
   std::shared_ptr<StreamCall> self_;
 };

@@ -29,6 +29,21 @@ def rows(*args):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+class Load(unittest.TestCase):
+    def test_closed_loop(self):
+        [row] = rows("load", "--model", TINY, "--threads", "1", "--concurrency", "3", "--num-requests", "7",
+                     "--prompt-tokens", "16", "--output-tokens", "8")
+        self.assertEqual(list(row), ["duration_s", "cpu_s", "steps", "prompt_tok_s", "output_tok_s"])
+        self.assertAlmostEqual(row["prompt_tok_s"], 2 * row["output_tok_s"], delta=0.01 * row["prompt_tok_s"])
+        # Seven answers of eight tokens, at most three to a step: no fewer steps, and no more than one after the other.
+        self.assertIn(row["steps"], range(math.ceil(7 * 8 / 3), 7 * 8 + 1))
+
+    def test_context(self):
+        done = run("load", "--model", TINY, "--prompt-tokens", "500", "--output-tokens", "64")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("--prompt-tokens and --output-tokens: 564 tokens are over", done.stderr)
+
+
 class Throughput(unittest.TestCase):
     def test_rows(self):
         first, second = rows("throughput", "--model", TINY, "--cases", "2,16,8;1,32,1", "--threads", "1")

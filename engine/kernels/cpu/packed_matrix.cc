@@ -45,26 +45,37 @@ PanelFormat panel_format(TensorType type) {
 constexpr std::size_t kGroupWeights = kQuantGroup;
 constexpr std::size_t kStepWeights = 4;
 
-// The integers of one column's group of 32, out to their places and back (`group`: the vector's group, `lane` in it).
+// The integers of one column's group of 32 out to their places (`group`: the vector's group, `lane` in it): a step's
+// four at a time, as one word of four bytes.
 void put_integers(const std::uint8_t* q, int bits, std::size_t lane, std::uint8_t* group) {
-  for (std::size_t k = 0; k < kGroupWeights; ++k) {
-    const std::size_t step = k / kStepWeights;
-    const std::size_t byte = lane * kStepWeights + k % kStepWeights;
-    if (bits == 8) {
-      group[step * 64 + byte] = q[k];
-      continue;
+  constexpr std::uint32_t kLowNibbles = 0x0F0F0F0FU;
+  std::uint32_t steps[kGroupWeights / kStepWeights];
+  std::memcpy(steps, q, kGroupWeights);
+  std::uint8_t* to = group + lane * kStepWeights;
+  const auto put = [to](std::size_t at, std::uint32_t word) { std::memcpy(to + at, &word, kStepWeights); };
+  if (bits == 8) {
+    for (std::size_t step = 0; step < 8; ++step) put(step * 64, steps[step]);
+    return;
+  }
+  for (std::size_t j = 0; j < 4; ++j) put(j * 64, (steps[j] & kLowNibbles) | (steps[j + 4] & kLowNibbles) << 4U);
+  if (bits == 5) {
+    std::uint32_t plane = 0;
+    for (unsigned step = 0; step < 8; ++step) plane |= (steps[step] >> 4U & 0x01010101U) << step;
+    put(256, plane);
+  }
+  if (bits == 6) {
+    std::uint32_t low = 0;
+    std::uint32_t high = 0;
+    for (unsigned j = 0; j < 4; ++j) {
+      low |= (steps[j] >> 4U & 0x03030303U) << 2U * j;
+      high |= (steps[j + 4] >> 4U & 0x03030303U) << 2U * j;
     }
-    const std::size_t j = step % 4;
-    const bool high = step >= 4;
-    group[j * 64 + byte] = static_cast<std::uint8_t>(group[j * 64 + byte] | (q[k] & 15U) << (high ? 4U : 0U));
-    if (bits == 5) group[256 + byte] = static_cast<std::uint8_t>(group[256 + byte] | q[k] >> 4U << step);
-    if (bits == 6) {
-      std::uint8_t& plane = group[(high ? 320U : 256U) + byte];
-      plane = static_cast<std::uint8_t>(plane | q[k] >> 4U << 2U * j);
-    }
+    put(256, low);
+    put(320, high);
   }
 }
 
+// And back.
 unsigned integer_at(const std::uint8_t* group, int bits, std::size_t lane, std::size_t k) {
   const std::size_t step = k / kStepWeights;
   const std::size_t byte = lane * kStepWeights + k % kStepWeights;
