@@ -8,7 +8,8 @@
 namespace folio {
 namespace {
 
-// A pause takes some 10 to 50 ns: about as long as the serial work between two kernels of a step.
+// A pause takes some 10 to 50 ns. Longer than the serial work between two kernels of a step: to park and to wake costs
+// more than most pieces of a decode.
 constexpr int kSpinPauses = 2048;
 
 // True as soon as `ready` is; false after the bounded spin.

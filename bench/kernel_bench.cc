@@ -10,11 +10,11 @@
 #include <random>
 #include <span>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/thread_pool.h"
 #include "bench/machine_peaks.h"
 #include "engine/kernels/cpu/cpu_backend.h"
 #include "engine/kernels/cpu/packed_matrix.h"
@@ -54,7 +54,7 @@ const std::vector<Format>& formats() {
 }
 
 int all_threads() {
-  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  return available_cores();
 }
 
 const MachinePeaks& peaks() {

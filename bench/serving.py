@@ -34,10 +34,13 @@ def thread_times(pid: int) -> dict:
     """CPU seconds of a process's live threads: id -> (name, seconds)."""
     times = {}
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
-        stat = (task / "stat").read_text()
-        name = stat[stat.index("(") + 1:stat.rindex(")")]
-        # In nanoseconds; the ticks of `stat` would lose what a thread does in less than one.
-        times[task.name] = (name, int((task / "schedstat").read_text().split()[0]) / 1e9)
+        try:
+            stat = (task / "stat").read_text()
+            # In nanoseconds; the ticks of `stat` would lose what a thread does in less than one.
+            seconds = int((task / "schedstat").read_text().split()[0]) / 1e9
+        except FileNotFoundError:  # it ended meanwhile
+            continue
+        times[task.name] = (stat[stat.index("(") + 1:stat.rindex(")")], seconds)
     return times
 
 
@@ -100,8 +103,10 @@ def run_client(options, server: Server, prompt: int, output: int, requests: int,
              str(requests), "--seed", str(seed), "--temperature", "0", "--json", file.name], stdout=subprocess.DEVNULL)
         _, status, usage = os.wait4(client.pid, 0)
         client.returncode = os.waitstatus_to_exitcode(status)
+        if client.returncode:
+            sys.exit(f"serving: the client ended with {client.returncode}")
         result = json.load(file)
-    if client.returncode or result["num_ok"] != requests:
+    if result["num_ok"] != requests:
         sys.exit(f"serving: the client failed: {result['errors']}")
     result["client_cpu_s"] = usage.ru_utime + usage.ru_stime
     return result

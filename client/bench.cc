@@ -7,11 +7,11 @@
 #include <condition_variable>
 #include <cstdio>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <set>
 #include <utility>
 
 namespace folio::client {
@@ -97,7 +97,7 @@ class StreamTimer {
 class ClosedLoop;
 
 // One request and its stream, read on gRPC's threads: a thread of its own for each caller would cost the machine, which
-// may be the server's too, a change of threads for every chunk. Deletes itself at its end.
+// may be the server's too, a change of threads for every chunk. The loop owns it and deletes it in `end`.
 class BenchCall final : public grpc::ClientReadReactor<v1::GenerateChunk> {
  public:
   BenchCall(ClosedLoop& loop, v1::GenerateRequest request) : loop_(loop), request_(std::move(request)) {}
@@ -147,13 +147,12 @@ class ClosedLoop {
   void stop() {
     const std::lock_guard lock(mutex_);
     stopped_ = true;
-    for (BenchCall* call : running_) call->cancel();
+    for (const auto& [call, owned] : running_) call->cancel();
   }
 
-  // The call's last words: the next request takes its place.
+  // The call's last words: the next request takes its place, and the call is gone before the last one is reported.
   void end(BenchCall& call, const StreamTimer& timer, SteadyTime sent, const grpc::Status& status) {
     const std::lock_guard lock(mutex_);
-    running_.erase(&call);
     summary_.add(timer.record(sent, status, stopped_));
     ++num_done_;
     if (show_progress_) {
@@ -161,6 +160,7 @@ class ClosedLoop {
                    static_cast<long long>(summary_.num_failed));
     }
     start_next();
+    running_.erase(&call);
     if (running_.empty()) all_ended_.notify_all();
   }
 
@@ -168,9 +168,10 @@ class ClosedLoop {
   // REQUIRES the lock.
   void start_next() {
     if (stopped_ || num_sent_ == options_.num_requests) return;
-    auto* call = new BenchCall(*this, make_request(options_, num_sent_++, vocab_size_));
-    running_.insert(call);
-    call->start(stub_);
+    auto call = std::make_unique<BenchCall>(*this, make_request(options_, num_sent_++, vocab_size_));
+    BenchCall& started = *call;
+    running_.emplace(&started, std::move(call));
+    started.start(stub_);
   }
 
   const BenchOptions& options_;
@@ -179,7 +180,7 @@ class ClosedLoop {
   const bool show_progress_ = isatty(STDERR_FILENO) != 0;
   std::mutex mutex_;
   std::condition_variable all_ended_;
-  std::set<BenchCall*> running_;
+  std::map<BenchCall*, std::unique_ptr<BenchCall>> running_;
   BenchSummary summary_;
   bool stopped_ = false;
   int num_sent_ = 0;
@@ -187,8 +188,7 @@ class ClosedLoop {
 };
 
 void BenchCall::OnDone(const grpc::Status& status) {
-  const std::unique_ptr<BenchCall> self(this);
-  loop_.end(*this, timer_, sent_, status);
+  loop_.end(*this, timer_, sent_, status);  // deletes this
 }
 
 nlohmann::json describe(const BenchOptions& options, const std::string& model) {

@@ -13,7 +13,7 @@ import unittest
 
 BENCH = os.environ["FOLIO_BENCH"]
 TINY = "tests/reference/tiny_models/llama-mha.gguf"  # context 512
-PHASES = ("schedule build plan embed qkv rope_write_kv attention attention_out gate_up gate down logits sample commit "
+PHASES = ("schedule build plan embed qkv rope_write_kv attention attention_out gate_up down logits sample commit "
           "other").split()
 TRACE = pathlib.Path("bench/traces/chat_1000.csv")
 

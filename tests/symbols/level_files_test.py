@@ -79,7 +79,8 @@ class Product(unittest.TestCase):
     def test_level_files(self):
         levels = [path for path in self.objects if LEVEL.search(path)]
         for name in ("avx2", "avx512", "avx512bf16"):
-            self.assertTrue(any(f"kernels_{name}.cc" in path for path in levels), f"no object of a level {name} in {OBJECTS}")
+            self.assertTrue(any(f"kernels_{name}.cc" in path for path in levels),
+                            f"no object of a level {name} in {OBJECTS}")
         self.check([complaint for path in levels for complaint in level_files.check_level_object(path, ENTRY)])
 
     def test_other_files(self):

@@ -16,6 +16,11 @@ namespace {
 template <class T>
 struct Chain;
 
+// Finite whatever comes: NaN becomes the lower bound (min and max give their second argument for it).
+inline Vec clamp(Vec x, float bound) {
+  return min(max(x, set1(-bound)), set1(bound));
+}
+
 template <class T>
 inline const T* elements(const std::byte* p) {
   return reinterpret_cast<const T*>(p);

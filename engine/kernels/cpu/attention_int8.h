@@ -34,10 +34,9 @@ struct Chain<std::int8_t> {
   };
 
   static void prepare(const float* q, int head_dim, std::byte* to) {
+    const auto dims = [&](int d) { return clamp(load_first(q + d, head_dim - d < 16 ? head_dim - d : 16), 3.0e38F); };
     Vec largest = set1(0.0F);
-    for (int d = 0; d < head_dim; d += 16) {
-      largest = max(abs(load_first(q + d, head_dim - d < 16 ? head_dim - d : 16)), largest);
-    }
+    for (int d = 0; d < head_dim; d += 16) largest = max(abs(dims(d)), largest);
     const float most = max(largest);
     const Vec steps = set1(most > 1e-30F ? kQuerySteps / most : 0.0F);
     const int padded = (head_dim + 15) / 16 * 16;
@@ -45,10 +44,7 @@ struct Chain<std::int8_t> {
     std::uint8_t* lower = upper + padded;
     // Q + 64 * 128 + 64 = 128 (upper + 64) + (lower + 64): not negative, and cut without a carry.
     const Vec offset = set1(64.0F * 128.0F + 64.0F);
-    for (int d = 0; d < head_dim; d += 16) {
-      const Vec x = load_first(q + d, head_dim - d < 16 ? head_dim - d : 16);
-      store_parts(upper + d, lower + d, fma(x, steps, offset));
-    }
+    for (int d = 0; d < head_dim; d += 16) store_parts(upper + d, lower + d, fma(dims(d), steps, offset));
     std::int32_t total = 0;
     for (int d = 0; d < padded; ++d) {
       upper[d] = static_cast<std::uint8_t>(upper[d] - 64);

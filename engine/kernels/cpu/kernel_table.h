@@ -145,6 +145,6 @@ struct KernelTable {
 const KernelTable& scalar_kernels();
 const KernelTable& avx2_kernels();
 const KernelTable& avx512_kernels();
-KernelTable avx512bf16_kernels();
+KernelTable avx512bf16_kernels();  // a copy: avx512's table with attention over bf16 exchanged
 
 }  // namespace folio::cpu

@@ -2,8 +2,8 @@
 #include "engine/kernels/cpu/simd_avx512.h"
 // clang-format off
 #include "engine/kernels/cpu/matmul_kernels.h"
-#include "engine/kernels/cpu/row_kernels.h"
 #include "engine/kernels/cpu/attention_chains.h"
+#include "engine/kernels/cpu/row_kernels.h"
 #include "engine/kernels/cpu/attention_float.h"
 #include "engine/kernels/cpu/attention_int8.h"
 #include "engine/kernels/cpu/attention_kernels.h"

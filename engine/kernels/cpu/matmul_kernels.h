@@ -5,7 +5,8 @@
 //   acc = 0;  for each group g in order:  acc = fma(float(dot_g), w_scale_g * x_scale_g, acc)
 //                                         acc = fma(w_min_g, x_scale_g * x_sum_g, acc)        where the format has a
 //                                         minimum
-// with dot_g exact in 32-bit integers; for float weights acc = fma(w_k, x_k, acc) over k in order.
+// with dot_g exact in 32-bit integers, over the weights of a scale (32; Q6_K: 16); for float weights acc = fma(w_k,
+// x_k, acc) over k in order.
 #pragma once
 
 namespace folio::cpu {
@@ -119,8 +120,9 @@ struct ScaleOfBytes<2> {
 template <PanelFormat kFormat>
 struct IntegerPanels {
   static constexpr PanelShape kShape = kPanelShapes[static_cast<int>(kFormat)];
-  static constexpr int kScales = kQuantGroup / kShape.group;                       // scales of a group of 32: 1 or 2
-  static constexpr std::size_t kAheadBytes = kShape.chunk_bytes() / kChunkGroups;  // of the next panel, a group
+  static constexpr int kScales = kQuantGroup / kShape.group;  // scales of a group of 32: 1 or 2
+  // Of the next panel, a group of K. (Of a last chunk that is half used half its lines are asked for.)
+  static constexpr std::size_t kAheadBytes = kShape.chunk_bytes() / kChunkGroups;
   using Scale = typename ScaleOfBytes<kShape.scale_bytes>::Type;
 
   static inline Ints dot(Ints acc, Bytes w, const std::int8_t* x) {

@@ -65,7 +65,13 @@ QuantizedRows ActivationRows::integers(std::int64_t row, std::int64_t column) co
 }
 
 Projector::Projector(const KernelTable& kernels, ThreadPool& pool)
-    : kernels_(kernels), pool_(pool), workers_(static_cast<std::size_t>(pool.num_threads())) {}
+    : kernels_(kernels), pool_(pool), workers_(static_cast<std::size_t>(pool.num_threads())) {
+  // Zeros: the activation also passes over the columns of a last panel that no product writes.
+  for (Worker& worker : workers_) {
+    std::fill_n(worker.gate.reserve(product(kGatedRows, kPanelColumns)), kGatedRows * kPanelColumns, 0.0F);
+    std::fill_n(worker.up.reserve(product(kGatedRows, kPanelColumns)), kGatedRows * kPanelColumns, 0.0F);
+  }
+}
 
 void Projector::begin_step() {
   products_ = product_;
@@ -183,8 +189,8 @@ void Projector::project_gated(const ActivationRows& in, const WeightMatrix& gate
     MatmulArgs u = up_args;
     g.first_column = u.first_column = panel * kPanelColumns;
     g.first_row = u.first_row = row_begin;
-    g.out = worker.gate.reserve(product(kGatedRows, kPanelColumns));
-    u.out = worker.up.reserve(product(kGatedRows, kPanelColumns));
+    g.out = worker.gate.data();
+    u.out = worker.up.data();
     gate_fn(g, panel, panel + 1, row_begin, row_end, gate_after);
     up_fn(u, panel, panel + 1, row_begin, row_end, up_after);
     act(g.out, u.out, g.out, floats);

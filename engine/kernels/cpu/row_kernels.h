@@ -11,8 +11,9 @@ void quantize_rows(const float* x, std::size_t x_stride, int rows, int columns, 
       const Vec a = load(x + r * x_stride + g * kQuantGroup);
       const Vec b = load(x + r * x_stride + g * kQuantGroup + 16);
       const float largest = max(max(abs(a), abs(b)));
-      const float scale = largest / 127.0F;
-      const Vec inverse = set1(largest > 0.0F ? 127.0F / largest : 0.0F);
+      const bool zero = !(largest >= 1e-30F);  // or so near that 127 / largest may be no number
+      const float scale = zero ? 0.0F : largest / 127.0F;
+      const Vec inverse = set1(zero ? 0.0F : 127.0F / largest);
       std::int32_t first_sum;
       const std::int32_t sum =
           store_int8(out.q + r * out.depth + g * kQuantGroup, mul(a, inverse), mul(b, inverse), first_sum);
@@ -99,11 +100,6 @@ void add_rows(const float* x, float* inout, std::size_t n) {
 
 void scale_rows(const float* x, float factor, float* out, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) out[i] = x[i] * factor;
-}
-
-// Finite in the cache whatever comes: NaN becomes the lower bound (min and max give their second argument for it).
-inline Vec clamp(Vec x, float bound) {
-  return min(max(x, set1(-bound)), set1(bound));
 }
 
 // How a type is stored: what it is clamped to, and how many elements of a lane lie side by side.

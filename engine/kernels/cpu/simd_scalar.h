@@ -233,11 +233,12 @@ inline void store_parts(std::uint8_t* upper, std::uint8_t* lower, const Vec& x) 
     lower[i] = static_cast<std::uint8_t>(n & 127);
   }
 }
-// 16 values to int8, to nearest even; returns their sum.
+// 16 values to int8, to nearest even; returns their sum. What does not fit, or is NaN, is the nearer bound, or -127.
 inline std::int32_t store_int8(std::int8_t* p, const Vec& x) {
+  const Vec fitting = min(max(x, set1(-127.0F)), set1(127.0F));
   std::int32_t total = 0;
   for (int i = 0; i < 16; ++i) {
-    const auto q = static_cast<std::int32_t>((x.v[i] + 12582912.0F) - 12582912.0F);
+    const auto q = static_cast<std::int32_t>((fitting.v[i] + 12582912.0F) - 12582912.0F);
     p[i] = static_cast<std::int8_t>(q);
     total += q;
   }
