@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <time.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -70,6 +71,44 @@ TEST(ThreadPool, WorkersTakePartAndNumbersAreTheirOwn) {
   });
   EXPECT_EQ(who[0], std::this_thread::get_id());
   EXPECT_EQ(std::set<std::thread::id>(who.begin(), who.end()).size(), 3U);
+}
+
+// Shares lie side by side, cover all pieces, differ by one at most, and share_of is their inverse.
+TEST(ThreadPool, SharesAreEvenAndKnowTheirPieces) {
+  for (int threads = 1; threads <= 9; ++threads) {
+    const ThreadPool pool(threads);
+    for (std::int64_t pieces = 0; pieces <= 40; ++pieces) {
+      ASSERT_EQ(pool.first_piece(0, pieces), 0);
+      ASSERT_EQ(pool.first_piece(threads, pieces), pieces);
+      for (std::int64_t worker = 0; worker < threads; ++worker) {
+        const std::int64_t begin = pool.first_piece(worker, pieces);
+        const std::int64_t end = pool.first_piece(worker + 1, pieces);
+        ASSERT_GE(end - begin, pieces / threads) << threads << ' ' << pieces << ' ' << worker;
+        ASSERT_LE(end - begin, (pieces + threads - 1) / threads) << threads << ' ' << pieces << ' ' << worker;
+        for (std::int64_t piece = begin; piece < end; ++piece) {
+          ASSERT_EQ(pool.share_of(piece, pieces), worker) << threads << ' ' << pieces << ' ' << piece;
+        }
+      }
+    }
+  }
+}
+
+// The first piece of one share lasts until all other pieces are done: the rest of its share is taken over.
+TEST(ThreadPool, WhoIsDoneHelpsTheOthers) {
+  constexpr std::int64_t kPieces = 14;
+  ThreadPool pool(3);
+  for (std::int64_t slow = 0; slow < 3; ++slow) {
+    const std::int64_t slow_piece = pool.first_piece(slow, kPieces);
+    std::atomic<std::int64_t> done{0};
+    pool.parallel_for(kPieces, 1, [&](std::int64_t piece, std::int64_t, int) {
+      if (piece == slow_piece) {
+        const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+        while (done < kPieces - 1 && std::chrono::steady_clock::now() < patience) std::this_thread::yield();
+        EXPECT_EQ(done, kPieces - 1) << "nobody helped";
+      }
+      ++done;
+    });
+  }
 }
 
 // Short jobs back to back and with gaps around the length of the spin: where a wake-up could be lost.

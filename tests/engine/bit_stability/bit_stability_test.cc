@@ -183,9 +183,16 @@ TEST_P(BitStability, TinyGemma3WithWindows) {
   check_model("tests/reference/tiny_models/gemma3.gguf", fixed(), 100, 24, 24);
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, BitStability,
-                         testing::Combine(testing::ValuesIn(cpu::available_levels()),
-                                          testing::Values("f16", "bf16", "int8", "f32")),
+// Each level with the KV types whose kernels it does not share with another.
+std::vector<std::tuple<std::string, std::string>> levels_and_kv_types() {
+  std::vector<std::tuple<std::string, std::string>> pairs;
+  for (const std::string& level : cpu::available_levels()) {
+    for (const KvType type : cpu::kv_types_of(level)) pairs.emplace_back(level, cpu::name_of(type));
+  }
+  return pairs;
+}
+
+INSTANTIATE_TEST_SUITE_P(Levels, BitStability, testing::ValuesIn(levels_and_kv_types()),
                          [](const auto& p) { return std::get<0>(p.param) + "_" + std::get<1>(p.param); });
 
 class BitStabilityLarge : public testing::TestWithParam<std::string> {};

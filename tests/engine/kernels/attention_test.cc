@@ -114,7 +114,7 @@ TEST_P(Attention, AgreesWithDoubleOverShapesAndTypes) {
       {{2, 1, 24}, 16, 1},  {{3, 1, 18}, 32, 0}, {{2, 2, 7}, 16, 40},  // K dims that fill no pair and no four
   };
   for (const auto& c : cases) {
-    for (const KvType type : kAllKvTypes) {
+    for (const KvType type : kv_types_of(GetParam())) {
       const Shape shape{c.shape, type, c.block_size, c.window};
       const std::vector<Sequence> sequences = {make_sequence(shape, 1, random), make_sequence(shape, 270, random)};
       AttentionRunner runner(shape, GetParam(), 1, 64, 1);
@@ -146,7 +146,7 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 
 TEST_P(Attention, BitsDoNotDependOnChunksThreadsNeighboursOrBlockNumbers) {
   std::mt19937 random(23);
-  for (const KvType type : kAllKvTypes) {
+  for (const KvType type : kv_types_of(GetParam())) {
     for (const int window : {0, 70}) {
       const Shape shape{{6, 2, 24}, type, 16, window};
       const std::string what = std::string(name_of(type)) + " window " + std::to_string(window);
@@ -169,6 +169,27 @@ TEST_P(Attention, BitsDoNotDependOnChunksThreadsNeighboursOrBlockNumbers) {
       for (const int chunk : {1, 512}) {
         const auto split = AttentionRunner(shape, GetParam(), 2, 200, 5).run({sequences[0]}, chunk);
         EXPECT_TRUE(same_bits(split[0], alone[0])) << what << " split, chunk " << chunk;
+      }
+    }
+  }
+}
+
+// A query row that is no number is that row's trouble alone, also beside rows of its tile.
+TEST_P(Attention, ABrokenQueryRowLeavesTheOthersBitsAlone) {
+  std::mt19937 random(37);
+  for (const KvType type : kv_types_of(GetParam())) {
+    const Shape shape{{6, 2, 24}, type, 16, 0};
+    const auto dim = static_cast<std::size_t>(shape.attention.head_dim);
+    const Sequence sound = make_sequence(shape, 40, random);
+    const auto expected = AttentionRunner(shape, GetParam(), 1, 8, 1).run({sound}, 40).front();
+    for (const float bad : {NAN, INFINITY, -INFINITY}) {
+      for (const std::size_t row : {0U, 100U, 239U}) {
+        Sequence broken = sound;
+        broken.q[row * dim + 5] = bad;
+        auto output = AttentionRunner(shape, GetParam(), 1, 8, 1).run({broken}, 40).front();
+        std::copy_n(expected.begin() + static_cast<std::ptrdiff_t>(row * dim), dim,
+                    output.begin() + static_cast<std::ptrdiff_t>(row * dim));
+        EXPECT_TRUE(same_bits(output, expected)) << name_of(type) << " " << bad << " in row " << row;
       }
     }
   }

@@ -213,7 +213,7 @@ TEST_P(KvWrites, AreFiniteWhateverComes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, KvWrites, testing::ValuesIn(available_levels()),
+INSTANTIATE_TEST_SUITE_P(Levels, KvWrites, testing::ValuesIn(levels_outside_attention()),
                          [](const auto& level) { return level.param; });
 
 // Copies of a step run in order (2 is filled from 1, then 3 from 2), before the step writes into 1.

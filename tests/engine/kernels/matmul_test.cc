@@ -3,71 +3,15 @@
 
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <random>
 
 #include "engine/kernels/cpu/packed_matrix.h"
 #include "tests/engine/kernels/levels.h"
+#include "tests/engine/kernels/test_tensor.h"
 
 namespace folio::cpu {
 namespace {
-
-constexpr TensorType kTypes[] = {TensorType::kF32,  TensorType::kF16,  TensorType::kBF16, TensorType::kQ4_0,
-                                 TensorType::kQ4_1, TensorType::kQ5_0, TensorType::kQ5_1, TensorType::kQ8_0,
-                                 TensorType::kQ4_K, TensorType::kQ5_K, TensorType::kQ6_K};
-
-struct TestTensor {
-  std::vector<std::byte> data;
-  std::vector<float> values;  // [columns][depth]
-  GgufTensor tensor;
-};
-
-void put_half(std::vector<std::byte>& data, std::size_t at, float value) {
-  const std::uint16_t bits = float_to_half(value);
-  std::memcpy(data.data() + at, &bits, 2);
-}
-
-// Random bits in every field, but scales that are sane numbers.
-TestTensor make_tensor(TensorType type, std::int32_t depth, std::int32_t columns, std::mt19937& random) {
-  const TensorTypeInfo& info = tensor_type_info(type);
-  TestTensor t;
-  const std::size_t count = static_cast<std::size_t>(depth) * static_cast<std::size_t>(columns);
-  t.data.resize(count / info.block_elements * info.block_bytes);
-  for (auto& b : t.data) b = static_cast<std::byte>(random());
-  std::normal_distribution<float> normal;
-  for (std::size_t at = 0; at < t.data.size(); at += info.block_bytes) {
-    switch (type) {
-      case TensorType::kF32: {
-        const float v = normal(random);
-        std::memcpy(t.data.data() + at, &v, 4);
-        break;
-      }
-      case TensorType::kF16:
-        put_half(t.data, at, normal(random));
-        break;
-      case TensorType::kBF16: {
-        const std::uint32_t bits = __builtin_bit_cast(std::uint32_t, normal(random));
-        const auto top = static_cast<std::uint16_t>(bits >> 16U);
-        std::memcpy(t.data.data() + at, &top, 2);
-        break;
-      }
-      case TensorType::kQ6_K:
-        put_half(t.data, at + 208, 0.001F * normal(random));
-        break;
-      case TensorType::kQ4_1:
-      case TensorType::kQ5_1:
-      case TensorType::kQ4_K:
-      case TensorType::kQ5_K:
-        put_half(t.data, at + 2, 0.1F * normal(random));
-        [[fallthrough]];
-      default:
-        put_half(t.data, at, 0.1F * normal(random));
-    }
-  }
-  t.values.resize(count);
-  dequantize(type, t.data, t.values);
-  t.tensor = {"test.weight", type, {static_cast<std::uint64_t>(depth), static_cast<std::uint64_t>(columns)}, t.data};
-  return t;
-}
 
 struct Activations {
   std::int32_t rows, depth;
@@ -172,6 +116,34 @@ TEST_P(Matmul, ARowsBitsDoNotDependOnTheOthersOrOnTheCut) {
   }
 }
 
+// What is asked of the memory ahead of time: from a matrix that ends sooner too, where the question goes past its end.
+TEST_P(Matmul, WhatComesAfterChangesNoBit) {
+  const KernelTable& kernels = select_kernels(GetParam());
+  std::mt19937 random(13);
+  ThreadPool pool(1);
+  const TestTensor small = make_tensor(TensorType::kQ4_0, 32, 5, random);
+  const PackedMatrix after(small.tensor, pool);
+  MatmulArgs after_args{};
+  after.fill(after_args);
+  for (const TensorType type : kTypes) {
+    const std::int32_t columns = 100;
+    const TestTensor t = make_tensor(type, 512, columns, random);
+    const PackedMatrix matrix(t.tensor, pool);
+    const MatmulFn fn = kernels.matmul[static_cast<int>(matrix.format())];
+    for (const int panels : {1, matrix.num_panels()}) {
+      for (const std::int32_t rows : {1, 3, 9}) {
+        Activations a(rows, 512, kernels, random);
+        std::vector<float> plain(static_cast<std::size_t>(rows * columns));
+        std::vector<float> asking(plain.size());
+        fn(arguments(matrix, a, plain), 0, panels, 0, rows, nullptr);
+        fn(arguments(matrix, a, asking), 0, panels, 0, rows, after_args.panels);
+        EXPECT_EQ(std::memcmp(plain.data(), asking.data(), plain.size() * sizeof(float)), 0)
+            << tensor_type_info(type).name << " panels " << panels << " rows " << rows;
+      }
+    }
+  }
+}
+
 TEST_P(Matmul, AddsAndTakesABias) {
   const KernelTable& kernels = select_kernels(GetParam());
   std::mt19937 random(3);
@@ -206,23 +178,97 @@ TEST_P(Matmul, ZeroRowsAndExtremeValuesStayFinite) {
   EXPECT_EQ(groups[1].first_sum, -127);
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, Matmul, testing::ValuesIn(available_levels()),
+// Below 1e-30 a group is zero: 127 / largest would not be finite for the smallest.
+TEST_P(Matmul, GroupsNextToNothingAreZero) {
+  const KernelTable& kernels = select_kernels(GetParam());
+  for (const float largest : {1e-45F, 1e-38F, 1e-37F, 1e-31F, 1e-29F}) {
+    std::vector<float> x(32, 0.0F);
+    x[3] = largest;
+    x[17] = -largest / 2;
+    std::vector<std::int8_t> q(32, 99);
+    QuantGroup group{9.0F, 9.0F, 9, 9};
+    kernels.quantize_rows(x.data(), 32, 1, 32, {32, q.data(), &group});
+    const bool kept = largest > 1e-30F;
+    EXPECT_EQ(q[0], 0) << largest;
+    EXPECT_EQ(q[3], kept ? 127 : 0) << largest;
+    EXPECT_EQ(group.scale, kept ? largest / 127.0F : 0.0F) << largest;
+    EXPECT_EQ(group.first_sum, kept ? 127 : 0) << largest;
+    EXPECT_EQ(group.sum, std::accumulate(q.begin(), q.end(), 0)) << largest;
+    EXPECT_EQ(group.offset, group.scale * static_cast<float>(group.sum)) << largest;
+    if (!kept) {
+      EXPECT_EQ(q, std::vector<std::int8_t>(32, 0)) << largest;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Levels, Matmul, testing::ValuesIn(levels_outside_attention()),
                          [](const auto& level) { return level.param; });
+
+// The levels of vectors, an FMA for an FMA and a rounding for a rounding (docs/numerics.md).
+class MatmulLevels : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (levels_outside_attention().size() < 3) GTEST_SKIP() << "this CPU lacks avx2 or avx512";
+  }
+};
+
+TEST_F(MatmulLevels, OfVectorsGiveTheSameBits) {
+  std::mt19937 random(19);
+  ThreadPool pool(1);
+  for (const TensorType type : kTypes) {
+    const std::int32_t columns = 53;
+    const TestTensor t = make_tensor(type, 768, columns, random);
+    const PackedMatrix matrix(t.tensor, pool);
+    for (const std::int32_t rows : {1, 2, 7}) {
+      Activations a(rows, 768, select_kernels("avx2"), random);
+      std::vector<float> avx2(static_cast<std::size_t>(rows * columns));
+      std::vector<float> avx512(avx2.size());
+      const auto format = static_cast<int>(matrix.format());
+      select_kernels("avx2").matmul[format](arguments(matrix, a, avx2), 0, matrix.num_panels(), 0, rows, nullptr);
+      select_kernels("avx512").matmul[format](arguments(matrix, a, avx512), 0, matrix.num_panels(), 0, rows, nullptr);
+      EXPECT_EQ(std::memcmp(avx2.data(), avx512.data(), avx2.size() * sizeof(float)), 0)
+          << tensor_type_info(type).name << " rows " << rows;
+    }
+  }
+}
+
+TEST_F(MatmulLevels, OfVectorsQuantiseAlike) {
+  std::mt19937 random(29);
+  std::normal_distribution<float> normal;
+  const std::size_t depth = 32 * 64;
+  std::vector<float> x(depth);
+  for (std::size_t i = 0; i < depth; ++i) x[i] = normal(random) * std::pow(10.0F, static_cast<float>(i / 32) - 32.0F);
+  for (std::size_t i = 0; i < 32; ++i)
+    x[32 * 40 + i] = static_cast<float>(i) * 0.5F + (i == 31 ? 111.5F : 0.0F);  // ties
+  std::vector<std::int8_t> q[2];
+  std::vector<QuantGroup> groups[2];
+  for (const int level : {0, 1}) {
+    q[level].resize(depth);
+    groups[level].resize(depth / 32);
+    select_kernels(level == 0 ? "avx2" : "avx512")
+        .quantize_rows(x.data(), depth, 1, static_cast<int>(depth), {depth, q[level].data(), groups[level].data()});
+  }
+  EXPECT_EQ(q[0], q[1]);
+  EXPECT_EQ(std::memcmp(groups[0].data(), groups[1].data(), groups[0].size() * sizeof(QuantGroup)), 0);
+}
 
 TEST(PackedMatrix, GivesBackTheFilesValuesExactly) {
   std::mt19937 random(5);
   ThreadPool pool(2);
   for (const TensorType type : kTypes) {
-    const std::int32_t depth = 512;
-    const TestTensor t = make_tensor(type, depth, 33, random);
-    const PackedMatrix matrix(t.tensor, pool);
-    std::vector<float> row(static_cast<std::size_t>(depth));
-    for (std::int32_t c = 0; c < 33; ++c) {
-      matrix.unpack_row(c, row);
-      for (std::size_t k = 0; k < row.size(); ++k) {
-        const float expected = t.values[static_cast<std::size_t>(c * depth) + k];
-        ASSERT_NEAR(row[k], expected, 1e-6F * std::fabs(expected) + 1e-9F)
-            << tensor_type_info(type).name << " " << c << "," << k;
+    // Of blocks of 32: a chunk that is half used, alone and after a whole one.
+    const auto depths = tensor_type_info(type).block_elements > 32 ? std::vector<std::int32_t>{256, 768}
+                                                                   : std::vector<std::int32_t>{32, 96, 512};
+    for (const std::int32_t depth : depths) {
+      const TestTensor t = make_tensor(type, depth, 33, random);
+      const PackedMatrix matrix(t.tensor, pool);
+      std::vector<float> row(static_cast<std::size_t>(depth));
+      for (std::int32_t c = 0; c < 33; ++c) {
+        matrix.unpack_row(c, row);
+        for (std::size_t k = 0; k < row.size(); ++k) {
+          ASSERT_EQ(row[k], t.values[static_cast<std::size_t>(c * depth) + k])
+              << tensor_type_info(type).name << " depth " << depth << " at " << c << "," << k;
+        }
       }
     }
   }
