@@ -111,7 +111,7 @@ TEST(Bench, TokensAreCountedHoweverTheyAreCut) {
       EXPECT_EQ(request.tokens().ids_size(), 3);
       EXPECT_TRUE(request.stopping().ignore_eos());
       for (int i = 0; i < num_chunks; ++i) {
-        if (i > 0) std::this_thread::sleep_for(1ms);
+        if (i > 0) std::this_thread::sleep_for(4ms);
         writer.Write(tokens(100 / num_chunks));
         writer.Write(v1::GenerateChunk());  // nothing in it
       }
@@ -125,7 +125,7 @@ TEST(Bench, TokensAreCountedHoweverTheyAreCut) {
     const double mean_itl = out.json["itl_ms"]["mean"];
     const double mean_e2e = out.json["e2e_ms"]["mean"];
     EXPECT_LE(mean_itl * 99, mean_e2e);
-    EXPECT_GE(mean_itl * 99, num_chunks - 1);
+    EXPECT_GE(mean_itl * 99, num_chunks - 1);  // of the 4 ms each: a busy machine may read the first ones late
   }
 }
 
