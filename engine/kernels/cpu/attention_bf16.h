@@ -39,9 +39,7 @@ struct Chain<BFloat16> {
         for (int g = 0; g < G; ++g) s[r][g] = dot2_bf16(s[r][g], k[g], queries[r] + 4 * u);
       }
     });
-    for (int r = 0; r < R; ++r) {
-      for (int g = 0; g < G; ++g) store(rows[r].scores + (group + g) * 16, s[r][g]);
-    }
+    store_scores(rows, group, s);
   }
 
   static inline float weigh(const PartitionArgs& /*a*/, int group_begin, int group_end, float maximum, Row& row) {

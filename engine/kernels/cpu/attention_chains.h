@@ -49,6 +49,14 @@ inline __attribute__((always_inline)) void walk_units(FetchAhead& ahead, int uni
   }
 }
 
+// R rows' scores of G groups to their places in the rows.
+template <int R, int G, class Row>
+inline void store_scores(Row (&rows)[R], int group, const Vec (&s)[R][G]) {
+  for (int r = 0; r < R; ++r) {
+    for (int g = 0; g < G; ++g) store(rows[r].scores + (group + g) * 16, s[r][g]);
+  }
+}
+
 // A sum that fell to -0 becomes +0, as it would if one more masked key were walked.
 template <int R, int D>
 inline void store_values(const PartitionArgs& a, int row, int d, const Vec (&acc)[R][D]) {

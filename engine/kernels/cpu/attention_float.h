@@ -74,9 +74,7 @@ struct FloatChain {
         if (u * kPack + 1 < a.head_dim) add<1>(k, queries, u * kPack, s);  // else the pair's second is padding
       }
     });
-    for (int r = 0; r < R; ++r) {
-      for (int g = 0; g < G; ++g) store(rows[r].scores + (group + g) * 16, s[r][g]);
-    }
+    store_scores(rows, group, s);
   }
 
   static inline float weigh(const PartitionArgs& /*a*/, int group_begin, int group_end, float maximum, Row& row) {

@@ -26,7 +26,6 @@ void cut_tiles(const StepBatch& batch, const AttentionShape& shape, AttentionPla
       tile.num_partitions = last / kPartition + 1 - tile.first_partition;
       tile.first_item = plan.num_partitions;
       plan.num_partitions += tile.num_partitions;
-      plan.max_rows = std::max(plan.max_rows, tile.num_tokens * group);
       plan.tiles.push_back(tile);
     }
   }
@@ -41,7 +40,6 @@ void plan_attention(const StepBatch& batch, const AttentionShape& shape, std::in
   plan.pieces.clear();
   plan.missing.clear();
   plan.num_partitions = 0;
-  plan.max_rows = 0;
   plan.num_stored = 0;
   cut_tiles(batch, shape, plan);
   const int most = num_threads == 1 ? std::numeric_limits<int>::max()

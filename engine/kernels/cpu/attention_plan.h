@@ -41,7 +41,6 @@ struct AttentionPlan {
   // down by the workers; who brings it to 0 merges and sets it back for the next layer.
   std::vector<std::int32_t> missing;
   std::int32_t num_partitions = 0;  // of all tiles
-  std::int32_t max_rows = 0;        // query rows of the largest tile: tokens * heads of a group
   std::int64_t num_stored = 0;      // row results of the tiles that are cut: rows * partitions * kv heads
 };
 

@@ -2,10 +2,16 @@
 // grows.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <new>
 
 namespace folio::cpu {
+
+// As a count of elements; both are not negative.
+inline std::size_t product(std::int64_t a, std::int64_t b) {
+  return static_cast<std::size_t>(a) * static_cast<std::size_t>(b);
+}
 
 template <class T>
 class Buffer {

@@ -9,16 +9,6 @@
 #include "engine/kernels/cpu/packed_matrix.h"
 
 namespace folio::cpu {
-namespace {
-
-constexpr std::int64_t kRowGrain = 8;  // rows of a cheap operation given out at once
-
-std::size_t product(std::int64_t a, std::int64_t b) {
-  return static_cast<std::size_t>(a) * static_cast<std::size_t>(b);
-}
-
-}  // namespace
-
 struct CpuBackend::Scratch {
   std::vector<std::unique_ptr<Buffer<float>>> activations;
   ActivationRows input, gated;

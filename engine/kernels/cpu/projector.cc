@@ -8,17 +8,12 @@
 namespace folio::cpu {
 namespace {
 
-constexpr std::int64_t kRowGrain = 8;  // rows of a cheap operation given out at once
-constexpr int kRowsPerItem = 192;      // of a matmul: activations of an item stay in the second-level cache
-constexpr int kGatedRows = 64;         // whose gate and up stay in the first
-constexpr int kItemsPerThread = 6;     // pieces of a one-row matmul: the faster core takes more of them
+constexpr int kRowsPerItem = 192;   // of a matmul: activations of an item stay in the second-level cache
+constexpr int kGatedRows = 64;      // whose gate and up stay in the first
+constexpr int kItemsPerThread = 6;  // pieces of a one-row matmul: the faster core takes more of them
 
 const PackedMatrix& packed(const WeightMatrix& matrix) {
   return static_cast<const PackedMatrix&>(matrix);
-}
-
-std::size_t product(std::int64_t a, std::int64_t b) {
-  return static_cast<std::size_t>(a) * static_cast<std::size_t>(b);
 }
 
 MatmulArgs arguments(const ActivationRows& in, const WeightMatrix& matrix) {
@@ -29,11 +24,18 @@ MatmulArgs arguments(const ActivationRows& in, const WeightMatrix& matrix) {
   return args;
 }
 
+const std::uint8_t* panel_at(const MatmulArgs& args, int panel) {
+  return args.panels + product(panel, 1) * args.panel_bytes;
+}
+
+MatmulFn matmul_of(const KernelTable& kernels, const WeightMatrix& matrix) {
+  return kernels.matmul[static_cast<int>(packed(matrix).format())];
+}
+
 // Row blocks x runs of panels.
 struct Cut {
-  int rows, panels, run;
+  int rows = 0, panels = 0, run = 1;
 
-  Cut(int rows_, int panels_, int run_) : rows(rows_), panels(panels_), run(run_) {}
   std::int64_t runs() const { return (panels + run - 1) / run; }
   std::int64_t items() const { return (rows + kRowsPerItem - 1) / kRowsPerItem * runs(); }
   int panel_begin(std::int64_t item) const { return static_cast<int>(item % runs()) * run; }
@@ -130,8 +132,7 @@ void Projector::project(const ActivationRows& in, std::span<const Projection> pr
   };
   constexpr std::size_t kMaxParts = 4;
   FOLIO_CHECK(projections.size() <= kMaxParts, "too many projections share an input");
-  Part parts[kMaxParts] = {
-      {{}, {}, {0, 0, 1}, 0}, {{}, {}, {0, 0, 1}, 0}, {{}, {}, {0, 0, 1}, 0}, {{}, {}, {0, 0, 1}, 0}};
+  Part parts[kMaxParts] = {};
   std::int64_t panels = 0;
   for (const Projection& p : projections) panels += packed(*p.matrix).num_panels();
   const int run = panels_of_a_run(panels, pool_.num_threads());
@@ -144,8 +145,8 @@ void Projector::project(const ActivationRows& in, std::span<const Projection> pr
     part.args.out_stride = static_cast<std::size_t>(p.matrix->columns());
     part.args.bias = p.bias;
     part.args.add = add;
-    part.fn = kernels_.matmul[static_cast<int>(packed(*p.matrix).format())];
-    part.cut = Cut(in.rows(), packed(*p.matrix).num_panels(), run);
+    part.fn = matmul_of(kernels_, *p.matrix);
+    part.cut = {in.rows(), packed(*p.matrix).num_panels(), run};
     part.first_item = items;
     items += part.cut.items();
   }
@@ -156,7 +157,7 @@ void Projector::project(const ActivationRows& in, std::span<const Projection> pr
   };
   const auto weights_of = [&](std::int64_t item) {
     const Part& part = part_of(item);
-    return part.args.panels + product(part.cut.panel_begin(item - part.first_item), 1) * part.args.panel_bytes;
+    return panel_at(part.args, part.cut.panel_begin(item - part.first_item));
   };
   open_product(items, weights_of);
   pool_.parallel_for(items, 1, [&](std::int64_t begin, std::int64_t end, int) {
@@ -177,8 +178,8 @@ void Projector::project_gated(const ActivationRows& in, const WeightMatrix& gate
   MatmulArgs up_args = arguments(in, up);
   gate_args.out_stride = kPanelColumns;
   up_args.out_stride = kPanelColumns;
-  const MatmulFn gate_fn = kernels_.matmul[static_cast<int>(packed(gate).format())];
-  const MatmulFn up_fn = kernels_.matmul[static_cast<int>(packed(up).format())];
+  const MatmulFn gate_fn = matmul_of(kernels_, gate);
+  const MatmulFn up_fn = matmul_of(kernels_, up);
   const auto act = activation == Activation::kSilu ? kernels_.gate_silu : kernels_.gate_gelu;
 
   // One panel of both for some rows: 32 columns, which are a group of the quantised result.
@@ -205,18 +206,15 @@ void Projector::project_gated(const ActivationRows& in, const WeightMatrix& gate
     }
   };
   const int panels = packed(gate).num_panels();
-  const Cut cut(in.rows(), panels, panels_of_a_run(panels, pool_.num_threads()));
-  const auto at = [](const MatmulArgs& args, std::int64_t panel) {
-    return args.panels + product(panel, 1) * args.panel_bytes;
-  };
-  const auto weights_of = [&](std::int64_t item) { return at(gate_args, cut.panel_begin(item)); };
+  const Cut cut{in.rows(), panels, panels_of_a_run(panels, pool_.num_threads())};
+  const auto weights_of = [&](std::int64_t item) { return panel_at(gate_args, cut.panel_begin(item)); };
   open_product(cut.items(), weights_of);
   pool_.parallel_for(cut.items(), 1, [&](std::int64_t begin, std::int64_t end, int worker) {
     for (std::int64_t item = begin; item < end; ++item) {
       for (int panel = cut.panel_begin(item); panel < cut.panel_end(item); ++panel) {
         const std::uint8_t* gate_after =
-            panel + 1 < cut.panel_end(item) ? at(gate_args, panel + 1) : after(item, cut.items(), weights_of);
-        const std::uint8_t* up_after = panel + 1 < panels ? at(up_args, panel + 1) : nullptr;
+            panel + 1 < cut.panel_end(item) ? panel_at(gate_args, panel + 1) : after(item, cut.items(), weights_of);
+        const std::uint8_t* up_after = panel + 1 < panels ? panel_at(up_args, panel + 1) : nullptr;
         for (int row = cut.row_begin(item); row < cut.row_end(item); row += kGatedRows) {
           gated_panel(workers_[static_cast<std::size_t>(worker)], panel, row,
                       std::min(row + kGatedRows, cut.row_end(item)), gate_after, up_after);
