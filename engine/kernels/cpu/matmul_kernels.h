@@ -131,6 +131,12 @@ struct IntegerPanels {
     return kShape.bits < 8 ? dot4_small(acc, w, four) : dot4(acc, w, four);
   }
 
+  static inline Ints start_of(std::int32_t sum) {
+    if constexpr (kShape.has_min) return set1(0);
+    if constexpr (kShape.bits == 8) return start_eight(set1(sum));
+    return minus_shifted<kShape.zero_bits>(set1(sum));
+  }
+
   template <int J, int R, int P>
   static inline void add_steps(const std::uint8_t* group, const std::int8_t* x, std::size_t depth,
                                Ints (&low_dots)[R][P], Ints (&high_dots)[R][P]) {
@@ -161,7 +167,7 @@ struct IntegerPanels {
 #pragma GCC unroll 8
       for (int h = 0; h < kScales; ++h) {
         const std::int32_t sum = kScales == 1 ? info.sum : h == 0 ? info.first_sum : info.sum - info.first_sum;
-        const Ints start = kShape.has_min ? set1(0) : minus_shifted<kShape.zero_bits>(set1(sum));
+        const Ints start = start_of(sum);
 #pragma GCC unroll 8
         for (int p = 0; p < P; ++p) dots[h][r][p] = start;
       }

@@ -177,21 +177,23 @@ inline Ints minus_shifted(Ints a) {
   return {_mm256_sub_epi32(zero, _mm256_slli_epi32(a.lo, kBits)),
           _mm256_sub_epi32(zero, _mm256_slli_epi32(a.hi, kBits))};
 }
-// The pair sums of vpmaddubsw saturate at 16 bits. 7-bit weights cannot reach that (127 * 127 * 2); the top bit of an
-// 8-bit weight is therefore taken apart and multiplied by itself.
-inline __m256i dot4_half(__m256i acc, __m256i w, __m256i a) {
-  const __m256i low = _mm256_and_si256(w, _mm256_set1_epi8(127));
-  const __m256i top = _mm256_and_si256(w, _mm256_set1_epi8(-128));
-  const __m256i ones = _mm256_set1_epi16(1);
-  acc = _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(low, a), ones));
-  return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(top, a), ones));
+// Integers of 8 bits with the zero point 128: a sum that starts with start_eight(the sum of all `a`) and takes each
+// four by dot4 ends as the sum of (w - 128) * a; `a` is not -128. Here dot4 takes the zero point off: u * a could
+// saturate vpmaddubsw's 16 bits, |w - 128| with the sign put on `a` cannot (2 * 128 * 127).
+inline Ints start_eight(Ints /*sum*/) {
+  return {_mm256_setzero_si256(), _mm256_setzero_si256()};
 }
-// acc + w * a: each lane's four unsigned bytes of w with the four signed bytes of `a`, which are not -128.
+inline __m256i dot4_half(__m256i acc, __m256i w, __m256i a) {
+  const __m256i centred = _mm256_xor_si256(w, _mm256_set1_epi8(-128));
+  const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(centred), _mm256_sign_epi8(a, centred));
+  return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
 inline Ints dot4(Ints acc, Bytes w, std::int32_t a) {
   const __m256i wide = _mm256_set1_epi32(a);
   return {dot4_half(acc.lo, w.lo, wide), dot4_half(acc.hi, w.hi, wide)};
 }
-// The same where w * a of two neighbours stays within 16 bits: weights of at most 7 bits, or `a` within [-64, 64].
+// acc + w * a: each lane's four unsigned bytes of w with the four signed bytes of `a`, where w * a of two neighbours
+// stays within 16 bits: weights of at most 7 bits, or `a` within [-64, 64].
 inline Ints dot4_small(Ints acc, Bytes w, std::int32_t a) {
   const __m256i wide = _mm256_set1_epi32(a);
   const __m256i ones = _mm256_set1_epi16(1);

@@ -148,6 +148,11 @@ template <int kBits>
 inline Ints minus_shifted(Ints a) {
   return {_mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(a.v, kBits))};
 }
+// Integers of 8 bits with the zero point 128: a sum that starts with start_eight(the sum of all `a`) and takes each
+// four by dot4 ends as the sum of (w - 128) * a; `a` is not -128.
+inline Ints start_eight(Ints sum) {
+  return minus_shifted<7>(sum);
+}
 // acc + w * a: each lane's four unsigned bytes of w with the four signed bytes of `a`.
 inline Ints dot4(Ints acc, Bytes w, std::int32_t a) {
   return {_mm512_dpbusd_epi32(acc.v, w.v, _mm512_set1_epi32(a))};

@@ -196,6 +196,11 @@ inline Ints minus_shifted(const Ints& a) {
   for (int i = 0; i < 16; ++i) r.v[i] = -(a.v[i] * (1 << kBits));
   return r;
 }
+// Integers of 8 bits with the zero point 128: a sum that starts with start_eight(the sum of all `a`) and takes each
+// four by dot4 ends as the sum of (w - 128) * a; `a` is not -128.
+inline Ints start_eight(const Ints& sum) {
+  return minus_shifted<7>(sum);
+}
 // acc + w * a: each lane's four unsigned bytes of w with the four signed bytes of `a`.
 inline Ints dot4(Ints acc, const Bytes& w, std::int32_t a) {
   std::int32_t q[4];

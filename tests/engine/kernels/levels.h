@@ -28,10 +28,14 @@ inline std::vector<std::string> levels_outside_attention() {
   return levels;
 }
 
-// The KV types whose attention a level does not share with the one below.
+// Whether a level's results over a KV type are not by construction those of the level below.
+inline bool has_own(const std::string& level, const std::string& kv_type) {
+  return level != "avx512bf16" || kv_type == "bf16";
+}
 inline std::vector<KvType> kv_types_of(const std::string& level) {
-  if (level == "avx512bf16") return {KvType::kBF16};
-  return {std::begin(kAllKvTypes), std::end(kAllKvTypes)};
+  std::vector<KvType> types(std::begin(kAllKvTypes), std::end(kAllKvTypes));
+  std::erase_if(types, [&](KvType type) { return !has_own(level, name_of(type)); });
+  return types;
 }
 
 }  // namespace folio::cpu

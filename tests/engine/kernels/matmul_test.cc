@@ -178,6 +178,39 @@ TEST_P(Matmul, ZeroRowsAndExtremeValuesStayFinite) {
   EXPECT_EQ(groups[1].first_sum, -127);
 }
 
+// The largest sums that 8-bit integers can give: -128 and 127 in all neighbours, where vpmaddubsw would saturate.
+TEST_P(Matmul, ExtremeBytesAreSummedExactly) {
+  const KernelTable& kernels = select_kernels(GetParam());
+  std::mt19937 random(3);
+  ThreadPool pool(1);
+  TestTensor t = make_tensor(TensorType::kQ8_0, 32, 32, random);
+  for (std::size_t column = 0; column < 32; ++column) {
+    std::byte* block = t.data.data() + column * 34;
+    put_half(t.data, column * 34, 1.0F);
+    for (std::size_t k = 0; k < 32; ++k) {
+      block[2 + k] = column % 4 == 0   ? std::byte{0x80}
+                     : column % 4 == 1 ? std::byte{0x7F}
+                                       : (k / (column % 4) % 2 == 0 ? std::byte{0x80} : std::byte{0x7F});
+    }
+  }
+  const PackedMatrix matrix(t.tensor, pool);
+  Activations a(4, 32, kernels, random);
+  for (std::size_t i = 0; i < a.x.size(); ++i) {
+    const std::size_t row = i / 32;
+    a.x[i] = row == 0 || (row > 1 && i % 32 / (row - 1) % 2 == 0) ? 127.0F : -127.0F;
+  }
+  kernels.quantize_rows(a.x.data(), 32, 4, 32, a.view());
+  std::vector<float> out(4 * 32);
+  kernels.matmul[static_cast<int>(matrix.format())](arguments(matrix, a, out), 0, matrix.num_panels(), 0, 4, nullptr);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    int sum = 0;
+    for (std::size_t k = 0; k < 32; ++k) {
+      sum += a.q[i / 32 * 32 + k] * static_cast<int>(static_cast<std::int8_t>(t.data[i % 32 * 34 + 2 + k]));
+    }
+    EXPECT_EQ(out[i], static_cast<float>(sum)) << "row " << i / 32 << " column " << i % 32;
+  }
+}
+
 // Below 1e-30 a group is zero: 127 / largest would not be finite for the smallest.
 TEST_P(Matmul, GroupsNextToNothingAreZero) {
   const KernelTable& kernels = select_kernels(GetParam());
