@@ -12,7 +12,7 @@
 
 namespace folio::cpu {
 
-inline constexpr std::int64_t kRowGrain = 8;  // rows of a cheap operation given out at once
+inline constexpr std::int64_t kRowGrain = 4;  // rows of a cheap operation given out at once
 
 // A step's rows as floats, as int8, or as both. The memory only grows.
 class ActivationRows {
