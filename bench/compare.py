@@ -17,7 +17,7 @@ from statistics import median
 
 from comparison import report
 from comparison.cases import CASES, Case
-from comparison.engines import Folio, LlamaCpp, OpenVino, Unable
+from comparison.engines import Folio, LlamaCpp, OpenVino, Unable, output_of
 from comparison.limits import Peaks, limit, read_facts
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -43,12 +43,13 @@ def python_with_openvino(folder: pathlib.Path) -> pathlib.Path:
 
 
 def measure_peaks(program: pathlib.Path, threads: int) -> Peaks:
-    done = subprocess.run([program, "--benchmark_filter=^peak/", "--benchmark_format=json"], capture_output=True,
-                          text=True, check=False)
-    if done.returncode:
-        raise Unable(f"{program}: {done.stderr.strip()}")
+    output = output_of([program, "--benchmark_filter=^peak/", "--benchmark_format=json"])
+    try:
+        benchmarks = json.loads(output)["benchmarks"]
+    except (ValueError, KeyError) as error:
+        raise Unable(f"{program}: its answer is no JSON with benchmarks") from error
     found = {}
-    for entry in json.loads(done.stdout)["benchmarks"]:
+    for entry in benchmarks:
         what, of_threads = re.match(r"peak/(\w+)/threads:(\d+)", entry["name"]).groups()
         if int(of_threads) == threads and not entry.get("error_occurred"):
             found[what] = entry.get("GB/s", entry.get("Gop/s")) * 1e9
@@ -73,7 +74,10 @@ class Comparison:
         for case in cases:
             groups.setdefault((case.model, case.prefix), []).append(case)
         for (model, _), group in groups.items():
-            self.facts[model] = read_facts(self.options.models / model)
+            try:
+                self.facts[model] = read_facts(self.options.models / model)
+            except ValueError as reason:
+                raise Unable(str(reason)) from reason
             for number in range(self.options.rounds):
                 self.peaks.append(measure_peaks(self.options.kernel_bench, self.options.threads))
                 for case in group:
@@ -134,9 +138,16 @@ class Comparison:
                 "peers": {peer.name: {"version": peer.version, "kv": peer.kv} for peer in self.peers}}
 
 
+def pattern(text: str) -> re.Pattern:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from error
+
+
 def parse(arguments: list):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", type=re.compile, default="", help="cases whose name it matches; see --list")
+    parser.add_argument("--only", type=pattern, default="", help="cases whose name it matches; see --list")
     parser.add_argument("--list", action="store_true", help="the cases' names, and nothing more")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true",
@@ -156,6 +167,8 @@ def parse(arguments: list):
         options.rounds = 1
     if options.rounds < 1:
         parser.error("--rounds: at least 1")
+    if options.threads < 1:
+        parser.error("--threads: at least 1")
     return options
 
 
@@ -189,7 +202,7 @@ def main(arguments: list) -> int:
         finally:
             for peer in peers:
                 peer.close()
-    except Unable as reason:
+    except (Unable, OSError) as reason:
         say(str(reason))
         return 1
     say(f"written: {options.out}/compare.md and compare.json")

@@ -22,6 +22,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Prompt tokens, output tokens, requests, --target-itl-ms: half the work prefill, and decode nearly alone.
 CASES = [(128, 64, 64, 100), (16, 160, 32, 100)]
 CONCURRENCY = 32
+PROGRAMS = ("folio-server", "folio-client", "folio-bench")
 ENGINE_THREADS = ("folio-engine", "folio-worker")
 TICK = os.sysconf("SC_CLK_TCK")
 
@@ -247,6 +248,13 @@ def main() -> None:
     parser.add_argument("--only", choices=["load", "start", "idle"], help="one part alone")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "bench/results")
     options = parser.parse_args()
+    if options.rounds < 1:
+        parser.error("--rounds: at least 1")
+    if options.idle_seconds <= 0:
+        parser.error("--idle-seconds: above 0")
+    for path in [options.model] + [options.bin / name for name in PROGRAMS]:
+        if not path.is_file():
+            parser.error(f"{path}: not there")
     wanted = lambda part: options.only in (None, part)
     result = {"model": options.model.name, "cores": len(os.sched_getaffinity(0)), "num_rounds": options.rounds,
               "start": measure_start(options) if wanted("start") else [],

@@ -1,4 +1,5 @@
 """folio and its peers, each answering cases with tokens a second. A peer that cannot do a case raises Unable."""
+import contextlib
 import json
 import pathlib
 import subprocess
@@ -15,13 +16,24 @@ class Unable(Exception):
     """The reason, in one line."""
 
 
-def last_line(text: str) -> str:
+def last_words(text: str, status: int) -> str:
+    """Why a program ended: its last line, or how it ended if it said nothing."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:200] if lines else "no message"
+    if lines:
+        return lines[-1][:200]
+    return f"ended by signal {-status}" if status < 0 else f"ended with {status}, no message"
 
 
-def run_program(command: list) -> list:
-    """The JSON objects of its standard output. Raises Unable."""
+def objects(lines: list) -> list:
+    """The lines that are JSON objects. Raises Unable: one that begins as such and breaks off."""
+    try:
+        return [json.loads(line) for line in lines if line.startswith("{")]
+    except ValueError as error:
+        raise Unable("its answer is no JSON") from error
+
+
+def output_of(command: list) -> str:
+    """Its standard output. Raises Unable."""
     try:
         done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=TIMEOUT,
                               check=False)
@@ -30,15 +42,21 @@ def run_program(command: list) -> list:
     except OSError as error:
         raise Unable(str(error)) from error
     if done.returncode:
-        raise Unable(f"{pathlib.Path(command[0]).name}: {last_line(done.stderr)}")
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        raise Unable(f"{pathlib.Path(command[0]).name}: {last_words(done.stderr, done.returncode)}")
+    return done.stdout
 
 
-def wanted(rows: list, name: str) -> float:
-    """The field of the last row."""
-    if not rows or not rows[-1].get(name):
+def run_program(command: list) -> list:
+    """The JSON objects of its standard output. Raises Unable."""
+    return objects(output_of(command).splitlines())
+
+
+def wanted(rows: list, name: str, kind=(int, float)):
+    """The field of the last row: a number, or a `kind`."""
+    value = rows[-1].get(name) if rows else None
+    if not value or not isinstance(value, kind):
         raise Unable(f"no {name} in the answer")
-    return rows[-1][name]
+    return value
 
 
 class Folio:
@@ -70,10 +88,10 @@ class LlamaCpp:
             else:
                 command += ["-p", 0, "-n", case.output, "-d", case.prompt]
             rows = run_program(command)
-            if rows:
-                self.kv = rows[-1]["type_k"]
-                self.version = f"build {rows[-1]['build_number']}, commit {rows[-1]['build_commit']}"
-            return max(wanted(rows, "samples_ts"))
+            speeds = wanted(rows, "samples_ts", list)
+            self.kv = wanted(rows, "type_k", str)
+            self.version = f"build {rows[-1].get('build_number')}, commit {rows[-1].get('build_commit')}"
+            return max(speeds)
         # A sequence's share of the context is rounded up to 256 cells. A shared prompt is shared whole.
         context = (case.prompt + case.output + 255) // 256 * 256 * case.batch
         command = [self.folder / "llama-batched-bench", "-m", model, "-t", self.threads, "-c", context, "-npp",
@@ -117,10 +135,12 @@ class OpenVino:
         self.reader = threading.Thread(target=self.errors.extend, args=(self.process.stderr,), daemon=True)
         self.reader.start()
         try:
-            hello = self.ask("")
-        except Unable:
-            return  # said at each case
-        self.kv, self.version = OPENVINO_KV.get(hello["kv"], hello["kv"]), hello["version"].split("-")[0]
+            hello = [self.ask("")]
+            kv, version = wanted(hello, "kv", str), wanted(hello, "version", str)
+        except Unable as reason:
+            self.failure = str(reason)  # said at each case
+            return
+        self.kv, self.version = OPENVINO_KV.get(kv, kv), version.split("-")[0]
 
     def ask(self, text: str) -> dict:
         """Raises Unable when it is gone, and from then on."""
@@ -138,18 +158,19 @@ class OpenVino:
             line = ""
         finally:
             watchdog.cancel()
-        if line:
-            return json.loads(line)
-        self.process.wait()
+        if line.endswith("\n"):
+            return objects([line])[0]
+        status = self.process.wait()
         self.reader.join()
-        self.failure = last_line("".join(self.errors))
+        self.failure = last_words("".join(self.errors), status)
         raise Unable(self.failure)
 
     def close(self) -> None:
         """Ends the process: its memory is for the next."""
         if self.process:
             for pipe in (self.process.stdin, self.process.stdout):
-                pipe.close()
+                with contextlib.suppress(BrokenPipeError):  # what it was asked last is not written yet, and it is gone
+                    pipe.close()
             self.process.terminate()
             self.process.wait()
             self.process = None

@@ -57,6 +57,14 @@ class Reader:
 
 
 def read_facts(path) -> ModelFacts:
+    """Raises ValueError naming the file when it is not one."""
+    try:
+        return facts_of(path)
+    except (struct.error, KeyError, MemoryError, OverflowError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: no GGUF file, or one that breaks off") from error
+
+
+def facts_of(path) -> ModelFacts:
     with open(path, "rb") as file:
         reader = Reader(file)
         magic, _, num_tensors, num_values = struct.unpack("<4sIQQ", file.read(24))

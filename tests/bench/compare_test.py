@@ -89,10 +89,12 @@ class Compare(unittest.TestCase):
 
     def test_ratio_is_the_median_of_rounds(self):
         self.assertEqual(self.run_compare("--only", "Q4_1: prefill, PP 512")[0], 0)
-        [row] = self.result()["rows"]
-        self.assertEqual(row["folio_tok_s"], [100, 300, 200])
+        row, bf16 = self.result()["rows"]
+        self.assertEqual(row["folio_tok_s"], [100, 200, 300])
+        self.assertEqual(bf16["folio_tok_s"], [300, 100, 200])
         self.assertEqual(row["peers_tok_s"], {OPENVINO: [50, 100, 80], LLAMA: [10]})  # no goal names it
-        self.assertEqual((row["ratio_to"], row["ratios"], row["ratio"]), (OPENVINO, [2, 3, 2.5], 2.5))
+        self.assertEqual((row["ratio_to"], row["ratios"], row["ratio"]), (OPENVINO, [2, 2, 3.75], 2))
+        self.assertEqual((bf16["ratios"], bf16["ratio"]), ([6, 1, 2.5], 2.5))
         self.assertEqual((row["must"], row["aim"], row["reached"]), (1.1, 1.35, "aim"))
         about = self.result()["about"]
         self.assertEqual(about["peers"], {OPENVINO: {"version": "1.2.3", "kv": "u8"},
@@ -130,6 +132,61 @@ class Compare(unittest.TestCase):
         self.assertIn("- Gemma 3 270M Q4_K_M: prefill, PP 512, B 1: OpenVINO: RuntimeError: gguf failed", table)
         widths = {line.count("|") for line in table.splitlines() if line.startswith("|")}
         self.assertEqual(len(widths), 1)
+
+    def replace(self, name, text):
+        (self.folder / name).write_text(HEAD + text)
+
+    def test_a_peer_that_breaks_off(self):
+        """In the middle of its answer, or with one that is no answer: a dash, and the others go on."""
+        answer = '    print(json.dumps({line.strip().split(",")[3] + "_tok_s": speed}), flush=True)\n'
+        self.assertIn(answer, OPENVINO_PYTHON)
+        cut = '    print("{\\"prefill_tok_s\\": 5", end="", flush=True)\n    import os\n'
+        for bad, reason in ((cut + "    os._exit(3)\n", "ended with 3, no message"),
+                            (cut + "    os.kill(os.getpid(), 9)\n", "ended by signal 9"),
+                            ('    print("{fast}", flush=True)\n', "its answer is no JSON"),
+                            ('    print(json.dumps({"prefill_tok_s": "fast"}), flush=True)\n', "no prefill_tok_s")):
+            self.replace("python", OPENVINO_PYTHON.replace(answer, bad))
+            status, said = self.run_compare("--only", "Q4_0: prefill", "--rounds", "2")
+            self.assertEqual(status, 0, said)
+            for row in self.result()["rows"]:
+                self.assertIn(reason, row["no_figure"][OPENVINO])
+                self.assertEqual((len(row["folio_tok_s"]), len(row["peers_tok_s"][LLAMA])), (2, 2))
+
+    def test_a_peer_of_another_version(self):
+        self.replace("python", 'print("{}", flush=True)\nfor line in sys.stdin: pass\n')
+        self.replace("llama-bench", 'print(json.dumps({"samples_ts": [1.0]}))\n')
+        self.assertEqual(self.run_compare("--only", "Q4_0: prefill", "--rounds", "1")[0], 0)
+        self.assertEqual(self.result()["rows"][0]["no_figure"],
+                         {OPENVINO: "no kv in the answer", LLAMA: "no type_k in the answer"})
+
+    def test_a_peer_that_is_gone_before_it_is_asked(self):
+        """What it was asked last can be written no more, neither then nor when it is closed."""
+        hello = json.dumps({"version": "1", "kv": "f16"})
+        (self.folder / "python").write_text(f"#!/bin/sh\nexec <&-\necho '{hello}'\nsleep 0.2\necho bad luck >&2\n")
+        peer = engines.OpenVino(self.folder / "python")
+        self.addCleanup(peer.close)
+        with self.assertRaisesRegex(engines.Unable, "bad luck"):
+            peer.measure(TINY, CASES[0])
+        peer.close()
+
+    def test_programs_and_models_that_are_none(self):
+        for name, text, reason in (("folio-bench", "#!/bin/sh\nkill -11 $$\n", "folio-bench: ended by signal 11"),
+                                   ("kernel_bench", "#!/bin/sh\necho fine\n", "no JSON with benchmarks"),
+                                   ("kernel_bench", "", "kernel_bench"),
+                                   ("smollm2-135m-q4_0.gguf", "GGUF" + "\1" * 44, "q4_0.gguf: no GGUF file")):
+            (self.folder / name).unlink()
+            (self.folder / name).write_text(text)
+            (self.folder / name).chmod(0o755)
+            status, said = self.run_compare("--only", "Q4_0: prefill", "--no-openvino", "--rounds", "1")
+            self.assertEqual(status, 1)
+            self.assertIn(reason, said)
+
+    def test_flags_that_make_no_sense(self):
+        for args in (("--rounds", "0"), ("--threads", "0"), ("--threads", "-2"), ("--only", "(")):
+            with self.assertRaises(SystemExit) as refused, contextlib.redirect_stderr(io.StringIO()) as said:
+                compare.parse([*args])
+            self.assertEqual(refused.exception.code, 2)
+            self.assertIn(args[0], said.getvalue())
 
     def test_quick(self):
         self.assertEqual(self.run_compare("--quick", "--no-openvino", "--only", "Q4_1")[0], 0)

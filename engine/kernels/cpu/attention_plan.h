@@ -19,7 +19,8 @@ struct QueryTile {
   std::int32_t first_partition = 0;  // of the sequence: of the first token's first visible key
   std::int32_t num_partitions = 0;   // from there to the last token's own
   std::int32_t first_item = 0;       // partitions of the plan's tiles before this one
-  std::int64_t first_stored = 0;     // where its row results begin among the plan's num_stored
+  bool is_cut = false;               // into several pieces for each kv head
+  std::int64_t first_stored = 0;     // if so: where its row results begin among the plan's num_stored
 };
 
 // The first key that a token sees; window 0: all.

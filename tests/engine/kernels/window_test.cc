@@ -71,6 +71,37 @@ TEST(WindowPlan, PartitionsStopGrowingWithTheContext) {
   }
 }
 
+// Partitions of a tile that is cut into pieces are stored until all are there: of a long context and a chunk of many
+// rows that would be gigabytes.
+TEST(WindowPlan, WhatIsStoredIsBoundedForAnyContext) {
+  AttentionPlan plan;
+  for (const AttentionShape& shape :
+       {AttentionShape{32, 8, 128}, AttentionShape{8, 1, 256}, AttentionShape{64, 64, 64}}) {
+    for (const int threads : {2, 16, 64}) {
+      for (const int count : {1, 7, 128, 512, 2048}) {
+        plan_attention(one_slice(131072 - count, count), shape, 0, threads, plan);
+        EXPECT_LE(plan.num_stored * (shape.head_dim + 2) * 4, std::int64_t{threads} * (35 << 20))
+            << shape.num_heads << " heads, " << threads << " threads, " << count << " tokens";
+        std::int64_t walked = 0;
+        std::int64_t stored = 0;
+        for (const AttentionPiece& piece : plan.pieces) {
+          const QueryTile& tile = plan.tiles[static_cast<std::size_t>(piece.tile)];
+          walked += piece.end - piece.begin;
+          const bool whole = piece.end - piece.begin == tile.num_partitions;
+          EXPECT_EQ(whole, !tile.is_cut);
+          if (!whole)
+            stored += std::int64_t{tile.num_tokens} * shape.num_heads / shape.num_kv_heads * (piece.end - piece.begin);
+        }
+        EXPECT_EQ(walked, std::int64_t{plan.num_partitions} * shape.num_kv_heads);
+        EXPECT_EQ(stored, plan.num_stored);
+      }
+    }
+  }
+  // Where it costs little there are pieces enough for all.
+  plan_attention(one_slice(131071, 1), {32, 8, 128}, 0, 16, plan);
+  EXPECT_GE(plan.pieces.size(), 16U * 8);
+}
+
 TEST(WindowPlan, PrefillTilesBeginAtTheirOwnWindow) {
   const AttentionShape shape{4, 1, 256};
   AttentionPlan plan;
