@@ -175,8 +175,11 @@ v1::ListModelsResponse Generation::list_models() const {
   return response;
 }
 
-GenerationCall::GenerationCall(Generation& generation, TimePoint transport_deadline)
-    : generation_(generation), arrival_(generation.clock_.now()), transport_deadline_(transport_deadline) {
+GenerationCall::GenerationCall(Generation& generation, TimePoint transport_deadline, Caller caller)
+    : generation_(generation),
+      arrival_(generation.clock_.now()),
+      transport_deadline_(transport_deadline),
+      caller_(std::move(caller)) {
   generation_.count_call(1);
 }
 

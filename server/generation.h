@@ -23,6 +23,7 @@
 #include "engine/text/tokenizer.h"
 #include "engine/token_stream.h"
 #include "folio/v1/generation.pb.h"
+#include "server/caller.h"
 #include "server/chunk_renderer.h"
 #include "server/dispatcher.h"
 #include "server/front_worker.h"
@@ -96,7 +97,7 @@ class Generation {
 class GenerationCall : public FrontJob, public Receiver, public std::enable_shared_from_this<GenerationCall> {
  public:
   // `transport_deadline`: when the front can send nothing any more; kNoDeadline if it has none.
-  GenerationCall(Generation& generation, TimePoint transport_deadline);
+  GenerationCall(Generation& generation, TimePoint transport_deadline, Caller caller = {});
   ~GenerationCall() override;
 
   // Any thread, any number of times: nobody waits for the answer any more. The call still ends by itself, in an error.
@@ -131,6 +132,7 @@ class GenerationCall : public FrontJob, public Receiver, public std::enable_shar
   Generation& generation_;
   const TimePoint arrival_;
   const TimePoint transport_deadline_;
+  const Caller caller_;
   std::atomic<bool> cancelled_{false};
   std::atomic<RequestId> id_{0};
   // Written by the front worker (or the refusing thread) before prepared_, by the dispatcher thread after it.
