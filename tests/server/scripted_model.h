@@ -2,7 +2,9 @@
 // logits fall with the distance. It can be held, so that a test says when a step ends.
 #pragma once
 #include <condition_variable>
+#include <map>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "engine/model/model.h"
@@ -15,7 +17,13 @@ class ScriptedModel final : public Model {
   explicit ScriptedModel(std::int32_t num_blocks = 64, std::int32_t max_context = 512)
       : num_blocks_(num_blocks), max_context_(max_context) {}
 
-  static TokenId next_token(TokenId last) { return last >= 'a' && last < 'z' ? last + 1 : 'a'; }
+  TokenId next_token(TokenId last) const {
+    const auto scripted = script_.find(last);
+    if (scripted != script_.end()) return scripted->second;
+    return last >= 'a' && last < 'z' ? last + 1 : 'a';
+  }
+  // What comes after these tokens instead. While no request is there.
+  void set_script(std::map<TokenId, TokenId> script) { script_ = std::move(script); }
 
   Logits forward(const StepBatch& batch) override {
     wait_for_step();
@@ -74,6 +82,7 @@ class ScriptedModel final : public Model {
 
   const std::int32_t num_blocks_;
   const std::int32_t max_context_;
+  std::map<TokenId, TokenId> script_;
   std::vector<TokenId> tokens_;  // of the last step
   std::vector<float> logits_;
   SamplerScratch scratch_;
