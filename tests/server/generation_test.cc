@@ -110,6 +110,24 @@ TEST_F(GenerationTest, ATextThatCannotFitByItsSizeIsRefusedUntokenised) {
   EXPECT_THAT(refusal(greedy(std::string(5120, 'x'), 1)).message, HasSubstr("5120 tokens"));
 }
 
+TEST_F(GenerationTest, AChatThatCannotFitByItsSizeIsRefusedUntokenised) {
+  const ChatTemplate shows("{{ messages[0].content }}", tokenizer_);
+  ASSERT_TRUE(shows.available()) << shows.error();
+  const Generation generation(engine_, tokenizer_, shows, clock_, generation_options());
+  v1::ChatRequest chat;
+  v1::ChatMessage& message = *chat.add_messages();
+  message.set_role("user");
+  message.set_content(std::string(5121, 'x'));
+  tokenizer_.hold(true);
+  const auto refused = generation.prompt_ids(chat);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(refused.error().message, HasSubstr("longer than 5120 bytes"));
+  tokenizer_.hold(false);
+  message.set_content(std::string(5120, 'x'));
+  EXPECT_EQ(generation.prompt_ids(chat)->size(), 5120U);
+}
+
 TEST_F(GenerationTest, ChatWithoutATemplateIsAFailedPrecondition) {
   v1::ChatRequest request;
   request.add_messages()->set_role("user");
