@@ -69,7 +69,7 @@ class TokenStream {
 
   // Front side, any one thread at a time.
   struct Taken {
-    std::optional<Usage> prompt;       // once: prompt_tokens and cached_tokens
+    std::optional<Usage> prompt;  // once: prompt_tokens and cached_tokens
     // If asked for: the prompt's tokens, as far as they were computed, from the first on, which has no log probability.
     std::vector<SampledToken> prompt_logprobs;
     std::vector<OutputDelta> outputs;  // by index; empty deltas are left out

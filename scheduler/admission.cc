@@ -32,9 +32,8 @@ std::optional<Error> refusal(const SchedulerLimits& limits, const QueueLoad& que
     return invalid(what + " are over the context of " + tokens(limits.max_context));
   }
   if (least > pool_tokens) {
-    return invalid(what + " are over the KV memory of " +
-                   tokens(pool_tokens) + " (" + std::to_string(limits.num_blocks) + " blocks of " +
-                   std::to_string(limits.block_size) + ")");
+    return invalid(what + " are over the KV memory of " + tokens(pool_tokens) + " (" +
+                   std::to_string(limits.num_blocks) + " blocks of " + std::to_string(limits.block_size) + ")");
   }
   if (queue.requests >= limits.max_queue) {
     return Error{ErrorCode::kResourceExhausted, "queue full: " + std::to_string(queue.requests) +

@@ -263,13 +263,14 @@ Result<RequestId> GenerationCall::submit(const Request& request) {
   out.tenant = std::move(options->tenant);
   out.cache = std::move(options->cache);
   out.skip_special = options->skip_special;
-  answer_ = ChunkRenderer::Answer{.id = 0,
-                                  .seed = out.sampling.seed,
-                                  .n = out.n,
-                                  .logprobs = out.sampling.num_logprobs >= 0,
-                                  .stop = out.stopping.stop,
-                                  .prompt = prompt_bytes(generation_.tokenizer_, out.prompt, out.skip_special, options->echo),
-                                  .echo = options->echo};
+  answer_ =
+      ChunkRenderer::Answer{.id = 0,
+                            .seed = out.sampling.seed,
+                            .n = out.n,
+                            .logprobs = out.sampling.num_logprobs >= 0,
+                            .stop = out.stopping.stop,
+                            .prompt = prompt_bytes(generation_.tokenizer_, out.prompt, out.skip_special, options->echo),
+                            .echo = options->echo};
   stream_ = std::make_shared<TokenStream>([weak = weak_from_this()] {
     if (const auto call = weak.lock()) call->wake();
   });

@@ -56,9 +56,10 @@ struct SamplerScratch {
 inline constexpr float kLogprobFloor = -9999.0F;
 
 // The chosen id is in [0, logits.size()), or kNoToken when no logit is above -infinity: the numbers are broken, all NaN
-// for one. `logits` has vocab_size (>= 1) values, which are changed on the way and given back as they were: a row may be
-// sampled several times, one after the other. They should be finite, and one that is not does no harm: NaN and -infinity
-// are not chosen. When `masked` leaves nothing, it is ignored. Ids outside the vocabulary, in any list, are passed over.
+// for one. `logits` has vocab_size (>= 1) values, which are changed on the way and given back as they were: a row may
+// be sampled several times, one after the other. They should be finite, and one that is not does no harm: NaN and
+// -infinity are not chosen. When `masked` leaves nothing, it is ignored. Ids outside the vocabulary, in any list, are
+// passed over.
 //
 // A token is drawn by walking the kept ids in rising order until the sum of their weights passes uniform_random() times
 // their total. Writes nothing but `logits` and `scratch`, so different rows may be sampled on several threads.

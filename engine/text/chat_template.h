@@ -63,8 +63,8 @@ class ChatTemplate {
   // kInvalidArgument: the template's own raise_exception (its message), undefined values, a limit, bad JSON, a bad
   // role, not UTF-8, no messages. kFailedPrecondition: not available(). kUnavailable: the helper could not be started
   // again. kInternal: the helper died of the render.
-  // Messages are valid UTF-8 of at most 1,000 bytes. A text of more than max_text_bytes is kInvalidArgument too, and not
-  // tokenised.
+  // Messages are valid UTF-8 of at most 1,000 bytes. A text of more than max_text_bytes is kInvalidArgument too, and
+  // not tokenised.
   Result<Rendered> render(const ChatInput& input, std::size_t max_text_bytes = std::string::npos) const;
 
  private:

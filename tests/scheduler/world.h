@@ -56,7 +56,7 @@ class World {
     Request request;
     std::int64_t num_cached_on_arrival = 0;
     std::int32_t stop_modulus = 0;
-    std::vector<Told> told;  // by index
+    std::vector<Told> told;       // by index
     std::int64_t num_scored = 0;  // positions of the prompt that were told, in order
     std::optional<RequestSummary> summary;
   };

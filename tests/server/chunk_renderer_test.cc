@@ -273,7 +273,8 @@ TEST_F(ChunkRendererTest, WithoutEchoTheTextGoesOnWhereThePromptEnded) {
 TEST_F(ChunkRendererTest, ALongEchoComesInBoundedChunks) {
   for (const char byte : {'a', '\xFF'}) {
     constexpr std::size_t kNumBytes = 3'000'000;
-    ChunkRenderer renderer(tokenizer_, {.id = 7, .seed = 42, .n = 2, .prompt = std::string(kNumBytes, byte), .echo = true});
+    ChunkRenderer renderer(tokenizer_,
+                           {.id = 7, .seed = 42, .n = 2, .prompt = std::string(kNumBytes, byte), .echo = true});
     renderer.add(taken(delta(0, {'x'}, "x", FinishReason::kLength)));
     renderer.add(taken(delta(1, {'y'}, "y", FinishReason::kLength)));
     v1::GenerateResponse whole;

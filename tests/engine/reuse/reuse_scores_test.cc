@@ -1,5 +1,5 @@
-// Log probabilities of prompts with real models: to the bit those of each request alone, those that the model said of the
-// same tokens while it made them, and within rounding those of an independent computation.
+// Log probabilities of prompts with real models: to the bit those of each request alone, those that the model said of
+// the same tokens while it made them, and within rounding those of an independent computation.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -58,7 +58,8 @@ TEST_P(ReuseScores, AreAsAloneWhateverIsThereBesides) {
   std::vector<GenerationRequest> requests;
   const std::vector<TokenId> prefix = random_tokens(3, 70);
   for (int i = 0; i < 8; ++i) {
-    const std::vector<TokenId> prompt = joined(prefix, random_tokens(static_cast<std::uint64_t>(30 + i), 1 + 9 * static_cast<std::size_t>(i)));
+    const std::vector<TokenId> prompt =
+        joined(prefix, random_tokens(static_cast<std::uint64_t>(30 + i), 1 + 9 * static_cast<std::size_t>(i)));
     GenerationRequest request = i % 2 == 0 ? greedy(prompt, 12) : sampled(prompt, 12, static_cast<std::uint64_t>(i));
     if (i == 3) request.n = 3;
     if (i == 5) request.stopping.max_tokens = 0;

@@ -1,6 +1,6 @@
-// Do the draws follow the distribution that the parameters describe? Chi-square of 40,000 draws with fixed seeds against
-// a plain twin in doubles; and, so that the test is known to see a wrong rule, against the distributions of rules that
-// are wrong in one point each.
+// Do the draws follow the distribution that the parameters describe? Chi-square of 40,000 draws with fixed seeds
+// against a plain twin in doubles; and, so that the test is known to see a wrong rule, against the distributions of
+// rules that are wrong in one point each.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -232,17 +232,26 @@ const std::vector<Case>& cases() {
          s.params.logit_bias = {{0, 6.0F}};
        },
        {}},
-      {"repetition",
-       [](Setting& s) { s.params.repetition_penalty = 1.4F; },
-       {[](Rules& r) { r.repetition_over_output_only = true; },
-        [](Rules& r) { r.repetition_divides_negative = true; }}},
+      {"repetition", [](Setting& s) { s.params.repetition_penalty = 1.4F; }, {[](Rules& r) {
+         r.repetition_over_output_only = true;
+       }}},
+      {"repetition of negative logits",
+       [](Setting& s) {
+         for (float& logit : s.logits) logit -= 3.2F;
+         s.params.repetition_penalty = 1.4F;
+       },
+       {[](Rules& r) { r.repetition_divides_negative = true; }}},
       {"presence",
        [](Setting& s) { s.params.presence_penalty = 0.6F; },
        {[](Rules& r) { r.others_over_prompt_too = true; }, [](Rules& r) { r.presence_for_each_time = true; }}},
       {"frequency",
        [](Setting& s) { s.params.frequency_penalty = 0.4F; },
        {[](Rules& r) { r.others_over_prompt_too = true; }, [](Rules& r) { r.frequency_once = true; }}},
-      {"masked", [](Setting& s) { s.masked = {17, 4}; }, {[](Rules& r) { r.masked_may_come = true; }}},
+      {"masked",
+       [](Setting& s) {
+         s.masked = {17, 4};
+       },
+       {[](Rules& r) { r.masked_may_come = true; }}},
       {"everything",
        [](Setting& s) {
          s.params = {.temperature = 0.8F,
@@ -270,7 +279,8 @@ TEST(SamplerDistribution, DrawsFollowTheRulesAndNoWrongOnes) {
     for (std::size_t i = 0; i < c.wrong.size(); ++i) {
       Rules rules;
       c.wrong[i](rules);
-      EXPECT_GT(distance(counts, Twin(s, rules).distribution()), 40) << c.name << ": wrong rule " << i << " is not seen";
+      EXPECT_GT(distance(counts, Twin(s, rules).distribution()), 40)
+          << c.name << ": wrong rule " << i << " is not seen";
     }
   }
 }

@@ -163,7 +163,8 @@ TEST(Utf8StreamAfter, ACodePointAcrossTheBorderComesWhole) {
 
 TEST(Utf8StreamAfter, IsThePlainRuleForAnyBytes) {
   std::mt19937 random(3);
-  const std::string parts[] = {"a", "\xF0\x9F", "\xA6", "\x99", "\xE2\x82\xAC", "\xE2", "\xC3", "\xA9", "\xEF\xBF", "\xBD", "\xFF", "\xED\xA0"};
+  const std::string parts[] = {"a",    "\xF0\x9F", "\xA6",     "\x99", "\xE2\x82\xAC", "\xE2",
+                               "\xC3", "\xA9",     "\xEF\xBF", "\xBD", "\xFF",         "\xED\xA0"};
   const auto some = [&] {
     std::string bytes;
     for (unsigned count = random() % 5; count > 0; --count) bytes += parts[random() % std::size(parts)];
