@@ -23,6 +23,7 @@
 #include "engine/text/tokenizer.h"
 #include "engine/token_stream.h"
 #include "folio/v1/generation.pb.h"
+#include "server/caller.h"
 #include "server/chunk_renderer.h"
 #include "server/dispatcher.h"
 #include "server/front_worker.h"
@@ -57,9 +58,10 @@ class Generation {
   Result<v1::DetokenizeResponse> detokenize(const v1::DetokenizeRequest& request) const;
   Result<v1::ApplyChatTemplateResponse> apply_chat_template(const v1::ApplyChatTemplateRequest& request) const;
 
-  // The prompt's ids, at least one. A text is refused before it is tokenised when it has more bytes than the context
-  // has room for in tokens of the longest piece: the one worker's time belongs to all. (By size alone: such a text
-  // could still fit if most of its bytes have no token, or if it is spelled in U+2581 where pieces have spaces.)
+  // The prompt's ids, at least one. A text (a rendered chat too) is refused before it is tokenised when it has more bytes
+  // than the context has room for in tokens of the longest piece: the one worker's time belongs to all. (By size alone:
+  // such a text could still fit if most of its bytes have no token, or if it is spelled in U+2581 where pieces have
+  // spaces.)
   Result<std::vector<TokenId>> prompt_ids(const v1::GenerateRequest& request) const;
   Result<std::vector<TokenId>> prompt_ids(const v1::ChatRequest& request) const;
 
@@ -96,7 +98,7 @@ class Generation {
 class GenerationCall : public FrontJob, public Receiver, public std::enable_shared_from_this<GenerationCall> {
  public:
   // `transport_deadline`: when the front can send nothing any more; kNoDeadline if it has none.
-  GenerationCall(Generation& generation, TimePoint transport_deadline);
+  GenerationCall(Generation& generation, TimePoint transport_deadline, Caller caller = {});
   ~GenerationCall() override;
 
   // Any thread, any number of times: nobody waits for the answer any more. The call still ends by itself, in an error.
@@ -131,6 +133,7 @@ class GenerationCall : public FrontJob, public Receiver, public std::enable_shar
   Generation& generation_;
   const TimePoint arrival_;
   const TimePoint transport_deadline_;
+  const Caller caller_;
   std::atomic<bool> cancelled_{false};
   std::atomic<RequestId> id_{0};
   // Written by the front worker (or the refusing thread) before prepared_, by the dispatcher thread after it.
