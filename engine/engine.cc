@@ -42,7 +42,7 @@ Result<RequestId> Engine::Impl::submit(GenerationRequest request, std::shared_pt
   out.priority = request.priority;
   out.tenant = std::move(request.tenant);
   out.cache = std::move(request.cache);
-  out.arrival = clock_.now();
+  out.arrival = request.arrival == TimePoint{} ? clock_.now() : request.arrival;
   out.deadline = request.deadline;
   out.transport_deadline = request.transport_deadline;
 
@@ -156,8 +156,12 @@ void Engine::end_all(Error reason) {
   impl_->end_all(std::move(reason));
 }
 
-void Engine::set_step_observer(std::function<void(const StepRecord&)> observer) {
-  impl_->set_step_observer(std::move(observer));
+void Engine::add_observer(std::shared_ptr<EngineObserver> observer) {
+  impl_->add_observer(std::move(observer));
+}
+
+SlotUse Engine::slot_use() {
+  return impl_->slot_use();
 }
 
 std::int32_t Engine::max_context() const {

@@ -1,8 +1,8 @@
 // What engine.cc (any thread) and engine_loop.cc (the engine's) share.
 #pragma once
+#include <array>
 #include <atomic>
 #include <condition_variable>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -31,7 +31,8 @@ class Engine::Impl {
   void stop_accepting();
   bool wait_idle(TimePoint deadline);
   void end_all(Error reason);
-  void set_step_observer(std::function<void(const StepRecord&)> observer) { observer_ = std::move(observer); }
+  void add_observer(std::shared_ptr<EngineObserver> observer) { observers_.push_back(std::move(observer)); }
+  SlotUse slot_use() { return scheduler_.slot_use(); }
   std::int32_t max_context() const { return limits_.max_context; }
 
   static constexpr std::int32_t kAllIndices = -1;
@@ -71,6 +72,8 @@ class Engine::Impl {
   void describe(const StepPlan& plan);
   void walk_if_due(const SchedulerCounts& counts, TimePoint now);
   void publish_load(bool was_step);
+  void refresh_snapshot(const SchedulerCounts& counts);
+  void observe(const Events& events, bool was_step);
   void settle(std::size_t num_ended);
   double lap();
 
@@ -79,7 +82,7 @@ class Engine::Impl {
   const Clock& clock_;
   const SchedulerLimits limits_;
   const bool check_invariants_;
-  std::function<void(const StepRecord&)> observer_;
+  std::vector<std::shared_ptr<EngineObserver>> observers_;
 
   // Engine thread only.
   BlockManager blocks_;
@@ -91,6 +94,8 @@ class Engine::Impl {
   Inbox taken_;
   std::vector<std::pair<RequestId, Error>> refused_;  // of taken_: they could not give a token in time
   StepRecord record_;
+  std::array<std::int64_t, kNumOutcomes> num_ended_{};
+  std::int64_t num_refused_late_ = 0;
   std::int32_t num_unaccounted_ = 0;  // by the last walk
   TimePoint last_walk_{};
   TimePoint lap_start_{};

@@ -91,6 +91,7 @@ bool Scheduler::admit(Sequence& sequence, BlockTable table) {
     owner.first_scheduled = now_;
     owner.num_cached_tokens = sequence.num_computed;
     counts_.cached_tokens += sequence.num_computed;
+    if (shares_cache(owner.request)) counts_.queried_tokens += sequence.num_prompt_tokens();
     --queue_load_.requests;
     queue_load_.prompt_tokens -= sequence.num_prompt_tokens();
   }

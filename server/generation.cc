@@ -198,6 +198,7 @@ void GenerationCall::wake() {
 }
 
 void GenerationCall::refuse(Error error) {
+  generation_.count_refusal(error.code);
   error_ = std::move(error);
   stream_.reset();
   prepared_.store(true);
@@ -229,6 +230,7 @@ Result<RequestId> GenerationCall::submit(const Request& request) {
   const Error too_late{ErrorCode::kDeadlineExceeded, "the deadline passed before the first token"};
   GenerationRequest out;
   if (options->time_limit_ms > 0) out.deadline = arrival_ + std::chrono::milliseconds(options->time_limit_ms);
+  out.arrival = arrival_;
   out.transport_deadline = transport_deadline_;
   const TimePoint last_moment = std::min(out.deadline, out.transport_deadline);
   if (generation_.clock_.now() >= last_moment) return too_late;

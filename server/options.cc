@@ -12,6 +12,7 @@
 
 #include "base/thread_pool.h"
 #include "engine/text/detokenizer.h"
+#include "server/validation.h"
 
 namespace folio {
 namespace {
@@ -40,6 +41,21 @@ std::string size_error(const std::string& text) {
     return error.what();
   }
   return "";
+}
+
+// A check of CLI11: what a metric's name may begin with.
+std::string prefix_error(const std::string& text) {
+  constexpr std::size_t kMaxBytes = 64;
+  const auto is_letter = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == ':';
+  };
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  if (!text.empty() && text.size() <= kMaxBytes && is_letter(text.front()) &&
+      std::ranges::all_of(text, [&](char c) { return is_letter(c) || is_digit(c); })) {
+    return "";
+  }
+  return quoted(text) + " is not the beginning of a metric's name: 1 to " + std::to_string(kMaxBytes) +
+         " letters, digits, _ and :, no digit first";
 }
 
 void add_flags(CLI::App& app, ServerOptions& o, std::string& kv_memory) {
@@ -102,6 +118,10 @@ void add_flags(CLI::App& app, ServerOptions& o, std::string& kv_memory) {
       ->capture_default_str();
   app.add_option("--log-format", o.log_format, "form of a log line")
       ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+  app.add_option("--metrics-prefix", o.metrics_prefix,
+                 "what the metrics' names begin with; vllm: makes them vLLM's, for dashboards that know those")
+      ->check(prefix_error)
       ->capture_default_str();
   app.add_option("--drain-timeout", o.drain_timeout_s, "seconds for running requests after SIGTERM")
       ->check(CLI::Range(0.0, 86400.0))
@@ -268,6 +288,7 @@ std::map<std::string, std::string> describe(const ServerOptions& o) {
       {"max-queue-tokens", std::to_string(o.max_queue_tokens)},
       {"log-level", o.log_level},
       {"log-format", o.log_format},
+      {"metrics-prefix", o.metrics_prefix},
       {"drain-timeout", number(o.drain_timeout_s)},
       {"check-invariants", o.check_invariants ? "on" : "off"},
       {"config", o.config.empty() ? "none" : sanitize_utf8(o.config)},

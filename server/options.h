@@ -33,6 +33,7 @@ struct ServerOptions {
   std::int64_t max_queue_tokens = 1 << 22;
   std::string log_level = "info";
   std::string log_format = "text";
+  std::string metrics_prefix = "folio_";  // of the metrics' names
   double drain_timeout_s = 30;
   bool check_invariants = false;
   std::string config;  // path of a configuration file; empty: none

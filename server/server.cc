@@ -22,6 +22,7 @@
 #include "server/generation.h"
 #include "server/grpc_listener.h"
 #include "server/grpc_service.h"
+#include "server/metrics.h"
 #include "server/pins.h"
 #include "server/validation.h"
 
@@ -74,6 +75,16 @@ GenerationOptions generation_options(const ServerOptions& o, const ModelInfo& in
   return out;
 }
 
+MetricsOptions metrics_options(const ServerOptions& o, const ModelInfo& info) {
+  MetricsOptions out;
+  out.prefix = o.metrics_prefix;
+  out.model_name = o.model_name;
+  out.block_size = info.block_size;
+  out.kv_dtype = info.kv_dtype;
+  out.prefix_cache = o.prefix_cache == "on";
+  return out;
+}
+
 // Everything that a model file brings, in the order in which one part needs the one before.
 struct Serving {
   explicit Serving(const ServerOptions& options)
@@ -82,7 +93,8 @@ struct Serving {
         chat_template(std::string(file.find_string("tokenizer.chat_template").value_or("")), *tokenizer),
         loaded(load_model(file, model_options(options))),
         engine(*loaded.model, *tokenizer, clock, engine_options(options)),
-        generation(engine, *tokenizer, chat_template, clock, generation_options(options, loaded.info)) {}
+        generation(engine, *tokenizer, chat_template, clock, generation_options(options, loaded.info)),
+        metrics(engine, generation, metrics_options(options, loaded.info)) {}
 
   GgufFile file;
   std::unique_ptr<Tokenizer> tokenizer;
@@ -91,6 +103,7 @@ struct Serving {
   SteadyClock clock;
   Engine engine;
   Generation generation;
+  Metrics metrics;
 };
 
 v1::ServerInfo server_info(const ServerOptions& options, const Serving& serving) {

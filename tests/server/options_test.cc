@@ -78,6 +78,11 @@ TEST(Options, ContradictionsAndBadValuesAreRefusedByName) {
       {{"--pin-quota", "101"}, "--pin-quota"},
       {{"--prefix-cache", "maybe"}, "--prefix-cache"},
       {{"--config", "/no/such/file.toml"}, "/no/such/file.toml: config: cannot be read: No such file"},
+      {{"--metrics-prefix", ""}, "--metrics-prefix"},
+      {{"--metrics-prefix", "9lives_"}, "--metrics-prefix"},
+      {{"--metrics-prefix", "a b"}, "--metrics-prefix"},
+      {{"--metrics-prefix", "caf\xC3\xA9_"}, "--metrics-prefix"},
+      {{"--metrics-prefix", "a2345678901234567890123456789012345678901234567890123456789012345"}, "1 to 64"},
       {{"--no-such-flag"}, "--no-such-flag"},
   };
   for (const auto& c : cases) {
@@ -85,6 +90,15 @@ TEST(Options, ContradictionsAndBadValuesAreRefusedByName) {
     EXPECT_FALSE(outcome.parsed.options) << c.named;
     EXPECT_EQ(outcome.parsed.exit_code, 2) << c.named;
     EXPECT_THAT(outcome.printed, HasSubstr(c.named));
+  }
+}
+
+TEST(Options, TheMetricsPrefixIsWhatANameMayBeginWith) {
+  EXPECT_EQ(parse({}).parsed.options->metrics_prefix, "folio_");
+  for (const char* prefix : {"vllm:", "_", "Edge2_folio_"}) {
+    const auto options = parse({"--metrics-prefix", prefix}).parsed.options;
+    ASSERT_TRUE(options) << prefix;
+    EXPECT_EQ(options->metrics_prefix, prefix);
   }
 }
 
