@@ -109,7 +109,8 @@ TEST_F(MetricsRandomTest, AllSumsAreWhatTheStreamsSaw) {
     std::vector<std::shared_ptr<TestCall>> calls;
     for (int i = 0; i < kNumRequests; ++i) {
       const bool transport = random_() % 10 == 0;
-      calls.push_back(start(random_request(), transport ? clock_.now() + kStepTime * (random_() % 30) : kNoDeadline));
+      calls.push_back(start(random_request(),
+                            transport ? clock_.now() + kStepTime * static_cast<int>(random_() % 30) : kNoDeadline));
       if (random_() % 6 == 0) calls[random_() % calls.size()]->cancel();
       if (random_() % 8 == 0) calls[random_() % calls.size()]->wait();
     }
