@@ -69,7 +69,7 @@ void check(const std::string& bytes) {
 }  // namespace folio
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const auto* const quiet = google::protobuf::SetLogHandler(nullptr);
+  static auto* const quiet = google::protobuf::SetLogHandler(nullptr);
   static_cast<void>(quiet);
   if (size == 0) return 0;
   const std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);

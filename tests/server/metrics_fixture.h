@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -30,6 +31,23 @@ class StillClock final : public Clock {
  private:
   std::atomic<std::int64_t> ns_ = 1'000'000'000'000;
 };
+
+using Counts = std::map<std::string, double>;
+
+// finished_reason -> requests, refusal reason -> requests; those of none are left out.
+inline Counts nonzero(const Exposition& seen, const std::string& name, const std::string& label) {
+  Counts out;
+  for (const auto& [sample, value] : seen.families().at(name).samples) {
+    if (value != 0) out[sample.second.at(label)] = value;
+  }
+  return out;
+}
+inline Counts ends(const Exposition& seen) {
+  return nonzero(seen, "folio_request_success_total", "finished_reason");
+}
+inline Counts refusals(const Exposition& seen) {
+  return nonzero(seen, "folio_admission_rejections_total", "reason");
+}
 
 class MetricsTest : public ::testing::Test {
  protected:
