@@ -42,6 +42,26 @@ std::string size_error(const std::string& text) {
   return "";
 }
 
+// The same for a port that may be off.
+std::string port_error(const std::string& text) {
+  constexpr int kMaxPort = 65535;
+  int port = -1;
+  const char* const end = text.data() + text.size();
+  const auto [rest, failure] = std::from_chars(text.data(), end, port);
+  if (text == "off" || (failure == std::errc() && rest == end && port >= 0 && port <= kMaxPort)) return "";
+  return "'" + text + "' is neither a port, 0 to 65535, nor off";
+}
+
+// Scheme, host and port, as a browser writes them; it goes into a header as it is.
+std::string origin_error(const std::string& text) {
+  if (text.empty() || text == "*") return "";
+  const bool visible = std::all_of(text.begin(), text.end(), [](char c) { return c > 0x20 && c < 0x7F; });
+  const std::size_t scheme = text.find("://");
+  const bool whole = scheme != std::string::npos && scheme > 0 && scheme + 3 < text.size();
+  if (visible && whole && text.find('/', scheme + 3) == std::string::npos) return "";
+  return "'" + sanitize_utf8(text) + "' is neither an origin, as https://app.example, nor *";
+}
+
 void add_flags(CLI::App& app, ServerOptions& o, std::string& kv_memory) {
   const int max_int = std::numeric_limits<std::int32_t>::max();
   app.add_option("--model", o.model, "GGUF file to serve")->capture_default_str();
@@ -50,9 +70,12 @@ void add_flags(CLI::App& app, ServerOptions& o, std::string& kv_memory) {
   app.add_option("--grpc-port", o.grpc_port, "port of the user listener; 0: any free one, printed")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
-  app.add_option("--http-port", o.http_port, "only 'off': HTTP does not exist yet")
-      ->check(CLI::IsMember({"off"}))
+  app.add_option("--http-port", o.http_port, "port of the HTTP listener, on --host too, or 'off'; 0: any free one, printed")
+      ->check(port_error)
       ->capture_default_str();
+  app.add_option("--cors-allow-origin", o.cors_allow_origin,
+                 "origin whose pages may read HTTP answers, as https://app.example, or *; empty: none")
+      ->check(origin_error);
   app.add_option("--control-listen", o.control_listen, "host:port of the control listener, or 'off'")
       ->capture_default_str();
   app.add_option("--threads", o.threads, "threads of a step (default: the cores that this process may use)")
@@ -131,6 +154,12 @@ std::optional<Contradiction> check_together(const ServerOptions& o) {
   }
   if (o.grpc_port != 0 && o.control_listen == o.host + ":" + std::to_string(o.grpc_port)) {
     return Contradiction{"control-listen", o.control_listen + " is the user listener's address"};
+  }
+  if (o.grpc_port != 0 && o.http_port == std::to_string(o.grpc_port)) {
+    return Contradiction{"http-port", o.http_port + " is the gRPC listener's port"};
+  }
+  if (o.http_port != "0" && o.control_listen == o.host + ":" + o.http_port) {
+    return Contradiction{"control-listen", o.control_listen + " is the HTTP listener's address"};
   }
   if (!o.pins.empty() && o.prefix_cache == "off") {
     return Contradiction{"prefix-cache", "off leaves nothing to hold for " + o.pins.front().where};
@@ -251,6 +280,7 @@ std::map<std::string, std::string> describe(const ServerOptions& o) {
       {"host", o.host},
       {"grpc-port", std::to_string(o.grpc_port)},
       {"http-port", o.http_port},
+      {"cors-allow-origin", o.cors_allow_origin.empty() ? "none" : sanitize_utf8(o.cors_allow_origin)},
       {"control-listen", o.control_listen},
       {"threads", std::to_string(o.threads)},
       {"isa", o.isa},

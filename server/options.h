@@ -15,7 +15,8 @@ struct ServerOptions {
   std::string model_name;  // as clients call it; default: the file's name without ".gguf"
   std::string host = "127.0.0.1";
   int grpc_port = 50051;                           // 0: any free one
-  std::string http_port = "off";                   // the only value until HTTP exists
+  std::string http_port = "8080";                  // a number as above, or "off": none
+  std::string cors_allow_origin;                   // one origin, or "*"; empty: none
   std::string control_listen = "127.0.0.1:50052";  // "off": none
   int threads = 0;                                 // > 0 after parsing
   std::string isa = "auto";

@@ -22,6 +22,7 @@
 #include "server/generation.h"
 #include "server/grpc_listener.h"
 #include "server/grpc_service.h"
+#include "server/http/http_listener.h"
 #include "server/pins.h"
 #include "server/validation.h"
 
@@ -148,12 +149,24 @@ class Loader {
   std::thread thread_;  // last: it uses the others
 };
 
-// The two listeners; the control one may be off.
+HttpOptions http_options(const ServerOptions& o) {
+  HttpOptions out;
+  out.host = o.host;
+  out.port = static_cast<std::uint16_t>(std::stoi(o.http_port));
+  out.cors_allow_origin = o.cors_allow_origin;
+  return out;
+}
+
+// The three listeners; HTTP and the control one may be off.
 struct Listeners {
   Listeners(const ServerOptions& options, GenerationService& generation, ControlService& control)
       : user(options.host + ":" + std::to_string(options.grpc_port),
              {{&generation, v1::Generation::service_full_name()}}) {
     log::info("gRPC on " + options.host + ":" + std::to_string(user.port()));
+    if (options.http_port != "off") {
+      http.emplace(http_options(options));
+      log::info("HTTP on " + options.host + ":" + std::to_string(http->port()));
+    }
     if (options.control_listen == "off") return;
     operators.emplace(options.control_listen, std::vector<NamedService>{{&control, v1::Control::service_full_name()}});
     const std::string host = options.control_listen.substr(0, options.control_listen.rfind(':'));
@@ -161,15 +174,18 @@ struct Listeners {
   }
   void set_serving(bool serving) {
     user.set_serving(serving);
+    if (http) http->set_serving(serving);
     if (operators) operators->set_serving(serving);
   }
   void shutdown() {
     const TimePoint deadline = std::chrono::steady_clock::now() + kCloseTimeout;
+    if (http) http->shutdown(deadline);
     user.shutdown(deadline);
     if (operators) operators->shutdown(deadline);
   }
 
   GrpcListener user;
+  std::optional<HttpListener> http;
   std::optional<GrpcListener> operators;
 };
 
@@ -217,6 +233,7 @@ void run_server(const ServerOptions& options, StopSignal& stop) {
   }
   const std::unique_ptr<Serving> serving = loader.take();
   generation_service.serve(serving->generation);
+  if (listeners.http) listeners.http->serve(serving->generation);
   control_service.serve(serving->engine, serving->generation, server_info(options, *serving));
   if (!stop.requested()) {
     listeners.set_serving(true);
