@@ -28,14 +28,15 @@ class Server:
         self.silent = False  # it will say no more
         self.changed = threading.Condition()
         self.started = time.monotonic()
+        http = () if "--http-port" in flags else ("--http-port", "0")
         self.process = subprocess.Popen(
-            [SERVER, "--model", model, "--grpc-port", "0", "--http-port", "0", "--control-listen", "127.0.0.1:0", *flags],
+            [SERVER, "--model", model, "--grpc-port", "0", *http, "--control-listen", "127.0.0.1:0", *flags],
             stderr=subprocess.PIPE, text=True, errors="replace")
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
         try:
             self.port = int(self.wait_line("gRPC on ").rsplit(":", 1)[1])
-            self.http_port = None if "off" in flags else int(self.wait_line("HTTP on ").rsplit(":", 1)[1])
+            self.http_port = int(self.wait_line("HTTP on ").rsplit(":", 1)[1]) if http else None
             self.control_port = int(self.wait_line("control on ").rsplit(":", 1)[1])
             if wait:
                 self.wait_line("ready: ")
