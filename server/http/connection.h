@@ -30,7 +30,8 @@ class Connection;
 // What the connections of a listener share. HTTP thread only; outlives them.
 class ConnectionHost {
  public:
-  ConnectionHost(const HttpOptions& options, const HttpRouter& router) : options(options), router(router) {}
+  ConnectionHost(const HttpOptions& its_options, const HttpRouter& its_router)
+      : options(its_options), router(its_router) {}
   virtual ~ConnectionHost() = default;
 
   const HttpOptions& options;

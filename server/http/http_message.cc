@@ -11,7 +11,7 @@ struct Reason {
   int status;
   const char* phrase;
 };
-constexpr std::array<Reason, 19> kReasons = {{{200, "OK"},
+constexpr std::array<Reason, 18> kReasons = {{{200, "OK"},
                                               {204, "No Content"},
                                               {400, "Bad Request"},
                                               {401, "Unauthorized"},
@@ -28,8 +28,7 @@ constexpr std::array<Reason, 19> kReasons = {{{200, "OK"},
                                               {500, "Internal Server Error"},
                                               {501, "Not Implemented"},
                                               {503, "Service Unavailable"},
-                                              {504, "Gateway Timeout"},
-                                              {505, "HTTP Version Not Supported"}}};
+                                              {504, "Gateway Timeout"}}};
 
 // RFC 9110's form of a date. Made once a second.
 const std::string& date_now() {

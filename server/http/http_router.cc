@@ -199,7 +199,7 @@ HttpResponse HttpRouter::model(std::string_view path) const {
     append_model(out, model, started_);
     return text_response("application/json", std::move(out));
   }
-  return error_response({ErrorCode::kNotFound, "model: " + quoted(name) + " is not served"});
+  return error_response({ErrorCode::kNotFound, "model: " + folio::quoted(name) + " is not served"});
 }
 
 void HttpRouter::add_headers(const HttpRequest& head, HttpResponse& response) const {

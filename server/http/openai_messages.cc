@@ -26,7 +26,7 @@ std::optional<Error> append_part(const json& part, const std::string& name, std:
   const auto type = in.text("type");
   if (!in.failed() && !type) in.fail("type", "must be given");
   if (type && *type != "text") {
-    return invalid_field(name + ".type", quoted(*type) + " is not supported, only \"text\" is");
+    return invalid_field(name + ".type", folio::quoted(*type) + " is not supported, only \"text\" is");
   }
   const auto text = in.text("text");
   if (!in.failed() && !text) in.fail("text", "must be given");

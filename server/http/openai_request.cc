@@ -65,7 +65,7 @@ void read_logit_bias(ObjectReader& in, v1::SamplingOptions& out) {
     std::int32_t id = 0;
     const auto [end, failure] = std::from_chars(key.data(), key.data() + key.size(), id);
     if (failure != std::errc() || end != key.data() + key.size()) {
-      return in.fail("logit_bias", quoted(key) + " is not a token id");
+      return in.fail("logit_bias", folio::quoted(key) + " is not a token id");
     }
     const auto bias = values.number(key.c_str());
     if (!bias) return in.fail("logit_bias[" + std::to_string(id) + "]", "must be a number");
@@ -171,7 +171,7 @@ void read_prompt(ObjectReader& in, v1::GenerateRequest& out) {
 
 Result<OpenAiRequest> read_completion(const json& body) {
   ObjectReader in(body);
-  OpenAiForm form{.call = OpenAiCall::kCompletion};
+  OpenAiForm form;
   v1::GenerateRequest out;
   read_common(in, out, form);
   read_prompt(in, out);
@@ -229,7 +229,8 @@ void refuse_unsupported_chat(ObjectReader& in) {
 
 Result<OpenAiRequest> read_chat(const json& body) {
   ObjectReader in(body);
-  OpenAiForm form{.call = OpenAiCall::kChat};
+  OpenAiForm form;
+  form.call = OpenAiCall::kChat;
   v1::ChatRequest out;
   read_common(in, out, form);
   read_chat_limit(in, *out.mutable_stopping());

@@ -29,7 +29,6 @@ bool is_label(string_view text) {
 int status_of(const boost::system::error_code& error) {
   if (error == http::error::header_limit) return 431;
   if (error == http::error::body_limit) return 413;
-  if (error == http::error::bad_version) return 505;
   return 400;
 }
 
@@ -97,7 +96,6 @@ void RequestParser::read_head() {
   request_.is_preflight =
       request_.method == "OPTIONS" && message.count(http::field::access_control_request_method) > 0;
 
-  if (request_.version != 10 && request_.version != 11) return refuse(505, "HTTP/1.1 and HTTP/1.0 are spoken here");
   const auto num_hosts = message.count(http::field::host);
   if (num_hosts > 1 || (num_hosts == 0 && request_.version == 11)) return refuse(400, "one Host field is wanted");
   // A length that we read and somebody in front of us reads otherwise would smuggle a second request in.

@@ -23,7 +23,7 @@ HttpResponse json_response(std::string body) {
 }
 
 HttpResponse refused(const Error& error) {
-  return error_response(with_openai_names(error, OpenAiCall::kChat));
+  return error_response(with_openai_names(error, OpenAiCall::kCompletion));
 }
 
 Result<v1::TokenizeResponse> tokenize_text(const Generation& generation, ObjectReader& in, std::string text) {

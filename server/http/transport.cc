@@ -23,9 +23,13 @@ void set_option(Socket& socket, int level, int name, int value) {
   setsockopt(socket.native_handle(), level, name, &value, sizeof value);
 }
 
+// What the system takes of an answer that nobody reads: left to itself it goes to megabytes for each connection.
+constexpr int kSendBufferBytes = 256 << 10;
+
 void set_up(Socket& socket, std::chrono::milliseconds silence) {
   const int seconds = std::max(1, static_cast<int>(silence.count() / 1000));
   set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(socket, SOL_SOCKET, SO_SNDBUF, kSendBufferBytes);
   set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, std::max(1, seconds / 2));
   set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, std::max(1, seconds / 4));

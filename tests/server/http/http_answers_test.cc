@@ -63,9 +63,10 @@ TEST_F(HttpAnswers, AStreamJoinsToTheWhole) {
 }
 
 TEST_F(HttpAnswers, SeveralChoices) {
-  const json whole = json::parse(complete(R"(,"max_tokens": 4, "n": 3, "temperature": 1, "seed": 1)").body);
+  const std::string body = R"({"prompt": "a", "max_tokens": 4, "n": 3, "seed": 1)";
+  const json whole = json::parse(ask(post("/v1/completions", body + "}")).body);
   ASSERT_EQ(whole["choices"].size(), 3U);
-  const RawResponse stream = complete(R"(,"max_tokens": 4, "n": 3, "temperature": 1, "seed": 1, "stream": true)");
+  const RawResponse stream = ask(post("/v1/completions", body + R"(,"stream": true})"));
   std::map<int, std::string> texts;
   for (const std::string& event : events_of(stream.body)) {
     if (event == "[DONE]") continue;
@@ -290,7 +291,7 @@ TEST_F(HttpAnswers, AFailedStepIsAnErrorInTheStream) {
   RawClient client(port());
   client.send(post("/v1/completions", completion(R"(,"max_tokens": 50, "stream": true)")));
   model_.allow(2);
-  client.read_until("\"text\":\"b\"");
+  client.read_until("\"text\":\"b");
   engine_.end_all({ErrorCode::kInternal, "a step failed"});
   model_.release();
   const std::string rest = client.read_until("0\r\n\r\n");

@@ -263,7 +263,6 @@ TEST(OpenAiRequest, TypesAreNotGuessed) {
       {R"(,"n": 4294967297)", "n: must be a whole number in [1, "},
       {R"(,"stream": "yes")", "stream: must be true or false"},
       {R"(,"stream": 1)", "stream: must be true or false"},
-      {R"(,"model": 5)", "model: must be a string"},
       {R"(,"user": 5)", "user: must be a string"},
       {R"(,"stop": 5)", "stop: must be a string or a list"},
       {R"(,"stop": ["a", 5])", "stop[1]: must be a string"},
@@ -289,6 +288,11 @@ TEST(OpenAiRequest, TypesAreNotGuessed) {
       {R"(,"temprature": 1)", "temprature: not a field of this call"},
   };
   for (const auto& [more, begin] : cases) expect_refused(more, begin);
+}
+
+TEST(OpenAiRequest, TheModelIsAString) {
+  EXPECT_EQ(refusal(OpenAiCall::kCompletion, R"({"prompt": "x", "model": 5})"), "model: must be a string");
+  EXPECT_EQ(refusal(OpenAiCall::kChat, R"({"messages": [], "model": ["m"]})"), "model: must be a string");
 }
 
 TEST(OpenAiRequest, NullIsTheDefaultEverywhere) {
