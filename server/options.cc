@@ -70,7 +70,8 @@ void add_flags(CLI::App& app, ServerOptions& o, std::string& kv_memory) {
   app.add_option("--grpc-port", o.grpc_port, "port of the user listener; 0: any free one, printed")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
-  app.add_option("--http-port", o.http_port, "port of the HTTP listener, on --host too, or 'off'; 0: any free one, printed")
+  app.add_option("--http-port", o.http_port,
+                 "port of the HTTP listener, on --host too, or 'off'; 0: any free one, printed")
       ->check(port_error)
       ->capture_default_str();
   app.add_option("--cors-allow-origin", o.cors_allow_origin,

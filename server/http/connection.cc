@@ -49,7 +49,8 @@ Connection::Connection(asio::any_io_executor executor, std::unique_ptr<Transport
       has_room_(executor_) {}
 
 void Connection::start() {
-  asio::co_spawn(executor_, [self = shared_from_this()] { return self->run(); }, asio::detached);
+  asio::co_spawn(
+      executor_, [self = shared_from_this()] { return self->run(); }, asio::detached);
 }
 
 void Connection::send(ReplyPart part) {
@@ -112,7 +113,8 @@ awaitable<void> Connection::serve() {
     log::debug("http: TLS handshake: " + failure.message());
     co_return;
   }
-  asio::co_spawn(executor_, [self = shared_from_this()] { return self->read_all(); }, asio::detached);
+  asio::co_spawn(
+      executor_, [self = shared_from_this()] { return self->read_all(); }, asio::detached);
   if (refused_) {
     const HttpRequest nothing_asked;
     co_await respond(nothing_asked, error_response(503, "too many connections", "too_many_connections"), false);
@@ -232,7 +234,8 @@ awaitable<bool> Connection::serve_one() {
   const bool keep_alive = head.keep_alive;
   streams_ = false;
   parts_.clear();
-  auto answer = host_.router.start(parser.take(), std::move(std::get<HttpRouter::Admitted>(admitted)), weak_from_this());
+  auto answer =
+      host_.router.start(parser.take(), std::move(std::get<HttpRouter::Admitted>(admitted)), weak_from_this());
   if (auto* response = std::get_if<HttpResponse>(&answer)) {
     co_return co_await respond(head, std::move(*response), keep_alive);
   }

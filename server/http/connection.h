@@ -82,20 +82,20 @@ class Connection final : public ReplyPort, public std::enable_shared_from_this<C
   const std::unique_ptr<Transport> transport_;
   const boost::asio::any_io_executor executor_;
   const bool refused_;
-  boost::asio::steady_timer changed_;   // cancelled when something changed that serve() may wait for
-  boost::asio::steady_timer has_room_;  // the same for read_all()
+  boost::asio::steady_timer changed_;       // cancelled when something changed that serve() may wait for
+  boost::asio::steady_timer has_room_;      // the same for read_all()
   TimePoint write_deadline_ = kNoDeadline;  // of the handshake, too
 
-  std::string inbox_;          // what came and was not used yet
-  bool eof_ = false;           // the peer sends no more, but may read
-  bool gone_ = false;          // nothing reaches the peer
-  bool idle_ = false;          // between two requests
-  bool discards_ = false;      // what comes is thrown away
+  std::string inbox_;               // what came and was not used yet
+  bool eof_ = false;                // the peer sends no more, but may read
+  bool gone_ = false;               // nothing reaches the peer
+  bool idle_ = false;               // between two requests
+  bool discards_ = false;           // what comes is thrown away
   std::size_t num_body_bytes_ = 0;  // what this one added to the host's
 
   std::shared_ptr<HttpCall> call_;
   std::deque<ReplyPart> parts_;
-  bool streams_ = false;   // the head of a stream was written
+  bool streams_ = false;  // the head of a stream was written
   BodyFraming framing_ = BodyFraming::kLength;
   TimePoint probed_at_{};  // when a peer that sends no more was last asked whether it is there
 };

@@ -13,8 +13,8 @@ namespace folio {
 
 struct ReplyPart {
   std::optional<HttpResponse> response = {};  // in the first part
-  bool streams = false;  // in the first part: the body comes in parts, and response->body is not used
-  std::string bytes = {};                // of a stream
+  bool streams = false;    // in the first part: the body comes in parts, and response->body is not used
+  std::string bytes = {};  // of a stream
   bool last = true;
 };
 

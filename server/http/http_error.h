@@ -9,8 +9,8 @@
 namespace folio {
 
 int http_status(ErrorCode code);
-// {"error":{"message","type","param","code"}}: the message is valid UTF-8 of at most 1024 bytes; param is the field that
-// a kInvalidArgument names first, else null.
+// {"error":{"message","type","param","code"}}: the message is valid UTF-8 of at most 1024 bytes; param is the field
+// that a kInvalidArgument names first, else null.
 std::string error_json(const Error& error);
 // With Retry-After where the error says when to come back.
 HttpResponse error_response(const Error& error);

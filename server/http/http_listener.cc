@@ -37,10 +37,10 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-constexpr std::size_t kOtherFiles = 128;       // that the process has open beside its connections
-constexpr std::size_t kMaxRefused = 64;        // connections that are being told that there are too many
+constexpr std::size_t kOtherFiles = 128;  // that the process has open beside its connections
+constexpr std::size_t kMaxRefused = 64;   // connections that are being told that there are too many
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);  // after an accept for which there was no file
-constexpr auto kLastMoment = std::chrono::seconds(2);  // for coroutines to end after their sockets were closed
+constexpr auto kLastMoment = std::chrono::seconds(2);          // for coroutines to end after their sockets were closed
 
 // As many connections as this process may have files, so that none is taken that then has nothing to read a model with.
 std::size_t max_connections(const HttpLimits& limits) {
@@ -58,8 +58,7 @@ tcp::acceptor bind_to(asio::io_context& io, const HttpOptions& options) {
   try {
     std::string host = options.host;
     if (host.size() > 1 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
-    const auto found =
-        tcp::resolver(io).resolve(host, std::to_string(options.port), tcp::resolver::passive);
+    const auto found = tcp::resolver(io).resolve(host, std::to_string(options.port), tcp::resolver::passive);
     const tcp::endpoint endpoint = *found.begin();
     tcp::acceptor acceptor(io, endpoint.protocol());
     // Connections of an earlier process that linger in the system do not keep the port; one that listens does.
@@ -87,9 +86,8 @@ std::optional<asio::ssl::context> make_tls(const std::optional<HttpTls>& tls) {
                   context::no_tlsv1_1);
   // A key that asks for a pass phrase is refused: nobody is there to type one.
   out.set_password_callback([](std::size_t, context::password_purpose) { return std::string(); });
-  load(out, tls->cert_file, "the certificate (PEM)", [](context& to, const std::string& file, error_code& failure) {
-    to.use_certificate_chain_file(file, failure);
-  });
+  load(out, tls->cert_file, "the certificate (PEM)",
+       [](context& to, const std::string& file, error_code& failure) { to.use_certificate_chain_file(file, failure); });
   load(out, tls->key_file, "its private key (PEM)", [](context& to, const std::string& file, error_code& failure) {
     to.use_private_key_file(file, context::pem, failure);
   });
@@ -123,7 +121,8 @@ class HttpListener::Impl final : public ConnectionHost {
         work_(asio::make_work_guard(io_)),
         accept_pause_(io_),
         check_timer_(io_) {
-    asio::co_spawn(io_, [this] { return accept(); }, asio::detached);
+    asio::co_spawn(
+        io_, [this] { return accept(); }, asio::detached);
     thread_ = std::thread([this] { work(); });
   }
   ~Impl() override { shutdown(std::chrono::steady_clock::now()); }
@@ -240,14 +239,16 @@ void HttpListener::Impl::take(tcp::socket socket) {
   const bool refused = connections_.size() - refused_.size() >= max_connections_ && !make_room();
   if (refused && refused_.size() >= kMaxRefused) return;
   const auto silence = options_.limits.silence_timeout;
-  auto transport = tls_ ? make_tls_transport(std::move(socket), silence, *tls_)
-                        : make_plain_transport(std::move(socket), silence);
+  auto transport =
+      tls_ ? make_tls_transport(std::move(socket), silence, *tls_) : make_plain_transport(std::move(socket), silence);
   const auto connection = std::make_shared<Connection>(io_.get_executor(), std::move(transport), *this, refused);
   connections_.insert(connection);
   if (refused) refused_.insert(connection.get());
   count();
   connection->start();
-  if (!std::exchange(checks_, true)) asio::co_spawn(io_, [this] { return check_all(); }, asio::detached);
+  if (!std::exchange(checks_, true))
+    asio::co_spawn(
+        io_, [this] { return check_all(); }, asio::detached);
 }
 
 asio::awaitable<void> HttpListener::Impl::check_all() {

@@ -19,8 +19,8 @@ struct HttpRequest {
   std::string content_type;
   std::string content_encoding;
   std::string origin;
-  std::string request_id;      // X-Request-Id, if it may stand in a log and a header; else empty
-  bool is_preflight = false;   // OPTIONS with Access-Control-Request-Method
+  std::string request_id;     // X-Request-Id, if it may stand in a log and a header; else empty
+  bool is_preflight = false;  // OPTIONS with Access-Control-Request-Method
   std::string body;
 
   std::string_view path() const { return std::string_view(target).substr(0, target.find('?')); }

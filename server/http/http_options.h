@@ -22,14 +22,14 @@ struct HttpTls {
 
 // Each is checked before memory or work is spent on what is above it. The times are those of one connection.
 struct HttpLimits {
-  std::size_t max_header_bytes = 16U << 10;  // request line and fields together: 431
-  std::size_t max_body_bytes = 16U << 20;    // as a gRPC message: 413
-  std::size_t max_waiting_body_bytes = 256U << 20;  // of all bodies that are still arriving: 503
-  std::size_t max_connections = 4096;               // of the others the longest idle one goes, else 503
-  std::chrono::milliseconds header_timeout{10'000};  // first byte -> end of the header, and the TLS handshake: 408
-  std::chrono::milliseconds body_timeout{30'000};    // plus a second for each 32 KiB that came: 408
-  std::chrono::milliseconds idle_timeout{75'000};    // between two requests: closed
-  std::chrono::milliseconds write_timeout{60'000};   // a reader that takes nothing for so long: closed
+  std::size_t max_header_bytes = 16U << 10;           // request line and fields together: 431
+  std::size_t max_body_bytes = 16U << 20;             // as a gRPC message: 413
+  std::size_t max_waiting_body_bytes = 256U << 20;    // of all bodies that are still arriving: 503
+  std::size_t max_connections = 4096;                 // of the others the longest idle one goes, else 503
+  std::chrono::milliseconds header_timeout{10'000};   // first byte -> end of the header, and the TLS handshake: 408
+  std::chrono::milliseconds body_timeout{30'000};     // plus a second for each 32 KiB that came: 408
+  std::chrono::milliseconds idle_timeout{75'000};     // between two requests: closed
+  std::chrono::milliseconds write_timeout{60'000};    // a reader that takes nothing for so long: closed
   std::chrono::milliseconds silence_timeout{20'000};  // no sign of the peer's kernel for so long: closed
 };
 

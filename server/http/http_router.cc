@@ -134,8 +134,8 @@ std::variant<HttpResponse, HttpRouter::Admitted> HttpRouter::admit(const HttpReq
   }
   const bool method_fits = path->is_post ? head.method == "POST" : head.method == "GET" || head.method == "HEAD";
   if (!method_fits) {
-    HttpResponse refusal = error_response(405, "this path takes " + std::string(path->is_post ? "POST" : "GET"),
-                                          "method_not_allowed");
+    HttpResponse refusal =
+        error_response(405, "this path takes " + std::string(path->is_post ? "POST" : "GET"), "method_not_allowed");
     refusal.headers.emplace_back("Allow", path->is_post ? "POST, OPTIONS" : "GET, HEAD, OPTIONS");
     return refusal;
   }
@@ -171,8 +171,8 @@ std::variant<HttpResponse, std::shared_ptr<HttpCall>> HttpRouter::start(HttpRequ
       return text_response("application/json", R"({"status":"ok"})");
     case Route::kReady:
       if (ready_.load()) return text_response("application/json", R"({"status":"ready"})");
-      return error_response({ErrorCode::kUnavailable, generation == nullptr ? "the model is loading"
-                                                                            : "the server is shutting down"});
+      return error_response(
+          {ErrorCode::kUnavailable, generation == nullptr ? "the model is loading" : "the server is shutting down"});
     case Route::kMetrics:
       return text_response("text/plain; version=0.0.4; charset=utf-8", options_.metrics());
   }

@@ -1,7 +1,7 @@
 // Which request is whose: paths, methods, keys, media types, CORS. What needs no model is answered here at once.
 //
-// Deny by default: every path but /health and /ready asks for a key where keys are in use, also one that does not exist.
-// Paths are compared as they were sent: there is no decoding, no trailing slash, no other spelling of one.
+// Deny by default: every path but /health and /ready asks for a key where keys are in use, also one that does not
+// exist. Paths are compared as they were sent: there is no decoding, no trailing slash, no other spelling of one.
 #pragma once
 #include <atomic>
 #include <ctime>

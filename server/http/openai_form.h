@@ -12,8 +12,8 @@ struct OpenAiForm {
   bool stream = false;
   bool include_usage = false;  // of a stream: one more event, with the usage
   bool logprobs = false;
-  std::string model;       // the one served
-  std::string id_prefix;   // before the server's number of the request
+  std::string model;         // the one served
+  std::string id_prefix;     // before the server's number of the request
   std::int64_t created = 0;  // seconds since 1970
 };
 

@@ -51,7 +51,8 @@ void add_usage(JsonObject& object, const v1::Usage& usage) {
 }
 
 std::int64_t count_points(std::string_view text) {
-  return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80; });
+  return std::count_if(text.begin(), text.end(),
+                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80; });
 }
 
 // A piece that is a part of a character has a name that tells its bytes, as OpenAI's do: two of them never look alike.
@@ -85,9 +86,8 @@ void append_top_of_completion(std::string& out, const v1::TokenLogprob& token) {
 void add_chat_token(JsonObject& object, const v1::TokenLogprob& token) {
   object.text("token", token.piece());
   object.number("logprob", token.logprob());
-  append_json_array(object.key("bytes"), token.piece(), [](std::string& out, char byte) {
-    out += std::to_string(static_cast<unsigned char>(byte));
-  });
+  append_json_array(object.key("bytes"), token.piece(),
+                    [](std::string& out, char byte) { out += std::to_string(static_cast<unsigned char>(byte)); });
 }
 
 void append_chat_logprobs(std::string& out, const v1::Output& output) {

@@ -93,8 +93,7 @@ void RequestParser::read_head() {
   if (const auto label = message["X-Request-Id"]; is_label(label)) request_.request_id = to_string(label);
   const auto [first, last] = message.equal_range(http::field::authorization);
   for (auto it = first; it != last; ++it) request_.authorization.push_back(to_string(it->value()));
-  request_.is_preflight =
-      request_.method == "OPTIONS" && message.count(http::field::access_control_request_method) > 0;
+  request_.is_preflight = request_.method == "OPTIONS" && message.count(http::field::access_control_request_method) > 0;
 
   const auto num_hosts = message.count(http::field::host);
   if (num_hosts > 1 || (num_hosts == 0 && request_.version == 11)) return refuse(400, "one Host field is wanted");

@@ -1,5 +1,5 @@
-// The bytes of one HTTP/1.x request, as they come. A pure function of the bytes: no socket, no time. Beast's parser does
-// the work; what it would let pass (an unknown transfer coding, no Host) is refused here.
+// The bytes of one HTTP/1.x request, as they come. A pure function of the bytes: no socket, no time. Beast's parser
+// does the work; what it would let pass (an unknown transfer coding, no Host) is refused here.
 #pragma once
 #include <cstddef>
 #include <memory>

@@ -72,8 +72,7 @@ HttpResponse answer_tokenize(const Generation& generation, const std::string& bo
   auto prompt = in.text("prompt");
   if (!in.failed() && !prompt && in.find("messages") == nullptr) in.fail("prompt", "must be given, or messages");
   if (with_pieces && !prompt) in.fail("return_token_strs", "only together with prompt");
-  const auto tokenized =
-      prompt ? tokenize_text(generation, in, std::move(*prompt)) : tokenize_chat(generation, in);
+  const auto tokenized = prompt ? tokenize_text(generation, in, std::move(*prompt)) : tokenize_chat(generation, in);
   if (!tokenized) return refused(tokenized.error());
   return json_response(tokenize_json(generation, *tokenized, with_pieces));
 }

@@ -95,8 +95,8 @@ void Transport::close() {
   socket().close(ignored);
 }
 
-// Keep-alive questions are asked of an idle peer only. While something of ours is not acknowledged the system asks again
-// for a quarter of an hour; how long ago the peer's side answered anything tells a silent one from a slow one.
+// Keep-alive questions are asked of an idle peer only. While something of ours is not acknowledged the system asks
+// again for a quarter of an hour; how long ago the peer's side answered anything tells a silent one from a slow one.
 std::chrono::milliseconds Transport::silence(std::chrono::steady_clock::time_point now) {
   tcp_info info{};
   socklen_t size = sizeof info;

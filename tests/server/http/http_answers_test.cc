@@ -35,7 +35,8 @@ TEST_F(HttpAnswers, TheDefaultLimitOfACompletion) {
 TEST_F(HttpAnswers, AStreamJoinsToTheWhole) {
   for (const char* more : {R"(,"max_tokens": 1)", R"(,"max_tokens": 17)", R"(,"max_tokens": 20, "stop": "jk")"}) {
     const json whole = json::parse(complete(more).body);
-    const RawResponse stream = complete(std::string(more) + R"(,"stream": true, "stream_options": {"include_usage": true})");
+    const RawResponse stream =
+        complete(std::string(more) + R"(,"stream": true, "stream_options": {"include_usage": true})");
     ASSERT_EQ(stream.status, 200);
     EXPECT_TRUE(stream.chunked);
     EXPECT_EQ(stream.fields.at("content-type"), "text/event-stream; charset=utf-8");
@@ -178,16 +179,22 @@ TEST_F(HttpAnswers, RefusalsNameTheField) {
       EXPECT_FALSE(response.fields.contains("x-evil"));
     }
   }
-  const RawResponse too_long =
-      ask(post("/v1/completions", R"({"prompt": ")" + std::string(600, 'x') + R"("})"));
+  const RawResponse too_long = ask(post("/v1/completions", R"({"prompt": ")" + std::string(600, 'x') + R"("})"));
   EXPECT_EQ(too_long.status, 400);
   EXPECT_EQ(error_of(too_long)["param"], "prompt");
   EXPECT_EQ(error_of(too_long)["code"], "context_length_exceeded");
 }
 
 TEST_F(HttpAnswers, BodiesThatAreNoRequest) {
-  const std::string bodies[] = {"",          "{",         "[]",           "null",        "{\"prompt\": \"\xE6\xAD\"}",
-                                "\xEF\xBB\xBF{}", "{\"prompt\": \"\\ud83d\"}", std::string(100'000, '['), std::string("\0", 1)};
+  const std::string bodies[] = {"",
+                                "{",
+                                "[]",
+                                "null",
+                                "{\"prompt\": \"\xE6\xAD\"}",
+                                "\xEF\xBB\xBF{}",
+                                "{\"prompt\": \"\\ud83d\"}",
+                                std::string(100'000, '['),
+                                std::string("\0", 1)};
   for (const std::string& body : bodies) {
     for (const char* path : {"/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"}) {
       const RawResponse response = ask(post(path, body));
@@ -236,7 +243,8 @@ TEST_F(HttpAnswers, PathsAndMethods) {
 
 TEST_F(HttpAnswers, MediaTypes) {
   const auto status = [this](const std::string& fields) {
-    return ask("POST /tokenize HTTP/1.1\r\nHost: h\r\n" + fields + "Content-Length: 15\r\n\r\n{\"prompt\": \"a\"}").status;
+    return ask("POST /tokenize HTTP/1.1\r\nHost: h\r\n" + fields + "Content-Length: 15\r\n\r\n{\"prompt\": \"a\"}")
+        .status;
   };
   EXPECT_EQ(status("Content-Type: application/json\r\n"), 200);
   EXPECT_EQ(status("Content-Type: Application/JSON ; charset=utf-8\r\n"), 200);
@@ -317,7 +325,8 @@ TEST_F(HttpLoading, HealthAndReadyFromStartToEnd) {
   const RawResponse loading = ask(get("/ready"));
   EXPECT_EQ(loading.status, 503);
   EXPECT_THAT(error_of(loading)["message"].get<std::string>(), HasSubstr("loading"));
-  for (const std::string& request : {post("/v1/completions", completion()), get("/v1/models"), post("/tokenize", "{}")}) {
+  for (const std::string& request :
+       {post("/v1/completions", completion()), get("/v1/models"), post("/tokenize", "{}")}) {
     const RawResponse response = ask(request);
     EXPECT_EQ(response.status, 503);
     EXPECT_TRUE(response.fields.contains("retry-after"));

@@ -20,14 +20,16 @@ TEST_F(HttpConnections, RequestsInOnePacketAreAnsweredInOrder) {
   RawClient client(port());
   std::string requests;
   for (int i = 1; i <= 5; ++i) {
-    requests += post("/v1/completions", completion(R"(,"max_tokens": )" + std::to_string(i) + (i % 2 ? R"(,"stream": true)" : "")));
+    requests += post("/v1/completions",
+                     completion(R"(,"max_tokens": )" + std::to_string(i) + (i % 2 ? R"(,"stream": true)" : "")));
     requests += get("/health");
   }
   client.send(requests);
   for (int i = 1; i <= 5; ++i) {
     const RawResponse answer = client.read();
     ASSERT_EQ(answer.status, 200);
-    const std::string text = i % 2 ? joined_text(answer) : json::parse(answer.body)["choices"][0]["text"].get<std::string>();
+    const std::string text =
+        i % 2 ? joined_text(answer) : json::parse(answer.body)["choices"][0]["text"].get<std::string>();
     EXPECT_EQ(text, std::string("bcdef").substr(0, static_cast<std::size_t>(i)));
     EXPECT_EQ(client.read().body, R"({"status":"ok"})");
   }
@@ -44,7 +46,8 @@ TEST_F(HttpConnections, ChunkedBodies) {
   serve();
   RawClient client(port());
   const std::string head =
-      "POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
+      "POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n";
   const std::string body = completion(R"(,"max_tokens": 1)");
   std::string chunks;
   for (const char byte : body) chunks += "1\r\n" + std::string(1, byte) + "\r\n";
@@ -58,15 +61,17 @@ TEST_F(HttpConnections, ChunkedBodies) {
 TEST_F(HttpConnections, AChunkLineWithoutEnd) {
   serve();
   RawClient client(port());
-  client.send("POST /tokenize HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n1;" +
-              std::string(200'000, 'x'));
+  client.send(
+      "POST /tokenize HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n1;" +
+      std::string(200'000, 'x'));
   EXPECT_EQ(client.read().status, 400);
 }
 
 TEST_F(HttpConnections, AChunkedBodyWithoutEnd) {
   serve_with([](HttpLimits& limits) { limits.max_body_bytes = 100'000; });
   RawClient client(port());
-  client.send("POST /tokenize HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n");
+  client.send(
+      "POST /tokenize HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n");
   const std::string chunk = "1000\r\n" + std::string(4096, ' ') + "\r\n";
   for (int i = 0; i < 30; ++i) client.send(chunk);
   EXPECT_EQ(client.read().status, 413);
@@ -75,7 +80,8 @@ TEST_F(HttpConnections, AChunkedBodyWithoutEnd) {
 TEST_F(HttpConnections, ALongBodyIsRefusedBeforeItComes) {
   serve();
   RawClient client(port());
-  client.send("POST /tokenize HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: 104857600\r\n\r\n");
+  client.send(
+      "POST /tokenize HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: 104857600\r\n\r\n");
   const RawResponse response = client.read();
   EXPECT_EQ(response.status, 413);
   EXPECT_THAT(error_of(response)["message"].get<std::string>(), HasSubstr("16777216"));
@@ -102,7 +108,9 @@ TEST_F(HttpConnections, ExpectContinue) {
   serve();
   RawClient client(port());
   const std::string body = R"({"prompt": "a"})";
-  const std::string fields = "Content-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n";
+  const std::string fields =
+      "Content-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: " + std::to_string(body.size()) +
+      "\r\n\r\n";
   client.send("POST /tokenize HTTP/1.1\r\nHost: h\r\n" + fields);
   EXPECT_EQ(client.read().status, 100);
   client.send(body);
@@ -127,9 +135,10 @@ TEST_F(HttpConnections, HttpOneDotZero) {
 
 TEST_F(HttpConnections, GarbageGetsOneAnswerAndTheEnd) {
   serve();
-  for (const std::string& bytes : {std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11), std::string("\r\n\r\nhello\r\n\r\n"),
-                                   get("/health", "X: " + std::string(1U << 20U, 'x') + "\r\n"),
-                                   std::string("GET / HTTP/1.1\r\n\r\n"), std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")}) {
+  for (const std::string& bytes :
+       {std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11), std::string("\r\n\r\nhello\r\n\r\n"),
+        get("/health", "X: " + std::string(1U << 20U, 'x') + "\r\n"), std::string("GET / HTTP/1.1\r\n\r\n"),
+        std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")}) {
     RawClient client(port());
     client.send(bytes);
     EXPECT_GE(client.read().status, 400);
@@ -187,7 +196,8 @@ TEST_F(HttpConnections, IdleOnesAreClosed) {
 TEST_F(HttpConnections, TooManyBodiesAtOnce) {
   serve_with([](HttpLimits& limits) { limits.max_waiting_body_bytes = 1000; });
   RawClient first(port());
-  first.send("POST /tokenize HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: 5000\r\n\r\n" + std::string(2000, ' '));
+  first.send("POST /tokenize HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: 5000\r\n\r\n" +
+             std::string(2000, ' '));
   const RawResponse response = first.read();
   EXPECT_EQ(response.status, 503);
   EXPECT_TRUE(response.fields.contains("retry-after"));

@@ -27,10 +27,22 @@ TEST_F(HttpDoors, WithoutAKeyNothingButHealth) {
   with_key();
   serve();
   const std::string requests[] = {
-      post("/v1/completions", completion()), post("/v1/chat/completions", "{}"), get("/v1/models"), get("/v1/models/x"),
-      post("/tokenize", "{}"),               post("/detokenize", "{}"),          get("/metrics"),   get("/"),
-      get("//v1/completions"),               get("/v1/completions/"),            get("/V1/models"), get("/%761/models"),
-      get("/v1/../v1/models"),               get("/health/../v1/models"),        get("/no/path"),   get("/v1/models", "", "PUT"),
+      post("/v1/completions", completion()),
+      post("/v1/chat/completions", "{}"),
+      get("/v1/models"),
+      get("/v1/models/x"),
+      post("/tokenize", "{}"),
+      post("/detokenize", "{}"),
+      get("/metrics"),
+      get("/"),
+      get("//v1/completions"),
+      get("/v1/completions/"),
+      get("/V1/models"),
+      get("/%761/models"),
+      get("/v1/../v1/models"),
+      get("/health/../v1/models"),
+      get("/no/path"),
+      get("/v1/models", "", "PUT"),
       get("/health/"),
   };
   for (const std::string& request : requests) {
@@ -50,7 +62,8 @@ TEST_F(HttpDoors, KeysInEveryForm) {
   serve();
   const auto status = [this](const std::string& fields) { return ask(get("/v1/models", fields)).status; };
   EXPECT_EQ(status("Authorization: Bearer secret\r\n"), 200);
-  for (const char* bad : {"Bearer", "Bearer ", "Bearer wrong", "Bearer secretx", "Bearer secre", "Basic secret", "secret"}) {
+  for (const char* bad :
+       {"Bearer", "Bearer ", "Bearer wrong", "Bearer secretx", "Bearer secre", "Basic secret", "secret"}) {
     EXPECT_EQ(status("Authorization: " + std::string(bad) + "\r\n"), 401) << bad;
   }
   EXPECT_EQ(status("Authorization: Bearer secret\r\nAuthorization: Bearer secret\r\n"), 401);
@@ -61,7 +74,8 @@ TEST_F(HttpDoors, CorsIsOffByDefault) {
   serve();
   const std::string origin = "Origin: https://app.example\r\n";
   for (const RawResponse& response :
-       {ask(get("/health", origin)), ask(get("/v1/completions", origin + "Access-Control-Request-Method: POST\r\n", "OPTIONS"))}) {
+       {ask(get("/health", origin)),
+        ask(get("/v1/completions", origin + "Access-Control-Request-Method: POST\r\n", "OPTIONS"))}) {
     for (const auto& [name, value] : response.fields) EXPECT_FALSE(name.starts_with("access-control-")) << name;
   }
 }
@@ -71,9 +85,9 @@ TEST_F(HttpDoors, CorsForOneOrigin) {
   options_.cors_allow_origin = "https://app.example";
   serve();
   const std::string origin = "Origin: https://app.example\r\n";
-  const RawResponse preflight =
-      ask(get("/v1/completions",
-              origin + "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: authorization\r\n", "OPTIONS"));
+  const RawResponse preflight = ask(get(
+      "/v1/completions",
+      origin + "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: authorization\r\n", "OPTIONS"));
   EXPECT_EQ(preflight.status, 204);
   EXPECT_EQ(preflight.fields.at("access-control-allow-origin"), "https://app.example");
   EXPECT_THAT(preflight.fields.at("access-control-allow-headers"), HasSubstr("Authorization"));
@@ -81,8 +95,8 @@ TEST_F(HttpDoors, CorsForOneOrigin) {
   const RawResponse refused = ask(post("/v1/completions", completion(), origin));
   EXPECT_EQ(refused.status, 401);
   EXPECT_EQ(refused.fields.at("access-control-allow-origin"), "https://app.example");
-  const RawResponse stream = ask(
-      post("/v1/completions", completion(R"(,"stream": true)"), origin + "Authorization: Bearer secret\r\n"));
+  const RawResponse stream =
+      ask(post("/v1/completions", completion(R"(,"stream": true)"), origin + "Authorization: Bearer secret\r\n"));
   EXPECT_EQ(stream.status, 200);
   EXPECT_EQ(stream.fields.at("access-control-allow-origin"), "https://app.example");
   EXPECT_EQ(stream.fields.at("vary"), "Origin");
@@ -129,8 +143,8 @@ class HttpTlsDoors : public HttpDoors {
     make_certificate(cert_, key_);
     options_.tls = HttpTls{cert_, key_, ""};
   }
-  // What a server answers through TLS; empty when there was no handshake. `with_cert`: the client shows one. `reads`: it
-  // does not leave when it has asked.
+  // What a server answers through TLS; empty when there was no handshake. `with_cert`: the client shows one. `reads`:
+  // it does not leave when it has asked.
   std::string ask_tls(const std::string& request, bool with_cert = false, bool reads = true) {
     SSL_CTX* context = SSL_CTX_new(TLS_client_method());
     SSL_CTX_load_verify_locations(context, cert_.c_str(), nullptr);

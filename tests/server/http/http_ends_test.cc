@@ -14,7 +14,8 @@ class HttpEnds : public HttpTest {
 
   // As long as the context lets it be, a token a step that the test allows.
   std::string endless(bool stream) {
-    return post("/v1/completions", completion(std::string(R"(,"max_tokens": 500)") + (stream ? R"(,"stream": true)" : "")));
+    return post("/v1/completions",
+                completion(std::string(R"(,"max_tokens": 500)") + (stream ? R"(,"stream": true)" : "")));
   }
   // Allows steps until so many requests run in one.
   bool running(int count) {
@@ -77,7 +78,8 @@ TEST_F(HttpEnds, AHalfCloseIsNoCancel) {
   for (const bool stream : {true, false}) {
     model_.hold();
     RawClient client(port());
-    client.send(post("/v1/completions", completion(std::string(R"(,"max_tokens": 3)") + (stream ? R"(,"stream": true)" : ""))));
+    client.send(
+        post("/v1/completions", completion(std::string(R"(,"max_tokens": 3)") + (stream ? R"(,"stream": true)" : ""))));
     model_.allow(1);
     client.half_close();
     std::this_thread::sleep_for(milliseconds(50));  // it is asked whether it is there
@@ -85,7 +87,8 @@ TEST_F(HttpEnds, AHalfCloseIsNoCancel) {
     RawResponse response = client.read();
     if (response.status == 100) response = client.read();
     ASSERT_EQ(response.status, 200);
-    EXPECT_EQ(stream ? joined_text(response) : json::parse(response.body)["choices"][0]["text"].get<std::string>(), "bcd");
+    EXPECT_EQ(stream ? joined_text(response) : json::parse(response.body)["choices"][0]["text"].get<std::string>(),
+              "bcd");
   }
 }
 

@@ -187,7 +187,9 @@ TEST(ChatRequest, ToolsAndFormatsAreRefusedByName) {
 // T09.
 TEST(ChatRequest, FormsOfContent) {
   const auto content = [](const std::string& role, const std::string& json) {
-    return chat(R"({"messages": [{"role": ")" + role + R"(", "content": )" + json + "}]}").request.messages(0).content();
+    return chat(R"({"messages": [{"role": ")" + role + R"(", "content": )" + json + "}]}")
+        .request.messages(0)
+        .content();
   };
   for (const char* role : {"system", "user", "assistant", "tool", "developer"}) {
     EXPECT_EQ(content(role, R"([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])"), "ab");
@@ -247,7 +249,8 @@ TEST(ChatRequest, TemplateArguments) {
   EXPECT_EQ(request.template_args(), R"({"a":[1,"x"]})");
   EXPECT_TRUE(request.has_add_generation_prompt());
   EXPECT_FALSE(request.add_generation_prompt());
-  EXPECT_THAT(refusal(OpenAiCall::kChat, chat_body(R"(,"chat_template_kwargs": [])")), StartsWith("chat_template_kwargs"));
+  EXPECT_THAT(refusal(OpenAiCall::kChat, chat_body(R"(,"chat_template_kwargs": [])")),
+              StartsWith("chat_template_kwargs"));
 }
 
 TEST(OpenAiRequest, TypesAreNotGuessed) {

@@ -29,9 +29,9 @@ class RawClient {
   void reset();  // the peer sees a broken connection
 
   // Reads block for at most ten seconds.
-  RawResponse read(bool has_body = true);       // one response
+  RawResponse read(bool has_body = true);         // one response
   std::string read_until(std::string_view mark);  // what came up to it and with it; less at the end of the connection
-  bool at_end();                                // waits: nothing follows, and the peer closed
+  bool at_end();                                  // waits: nothing follows, and the peer closed
 
  private:
   bool receive();  // more bytes: false at the end

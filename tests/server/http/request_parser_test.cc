@@ -114,7 +114,8 @@ TEST(RequestParser, ABodyOverTheLimit) {
   const Parsed long_one = parse_all_ways(head + "Content-Length: 9\r\n\r\n", limits);
   EXPECT_EQ(long_one.refused, 413);
   EXPECT_THAT(long_one.message, HasSubstr("limit of 8 bytes"));
-  EXPECT_EQ(parse_all_ways(head + "Transfer-Encoding: chunked\r\n\r\n5\r\n12345\r\n5\r\n12345\r\n", limits).refused, 413);
+  EXPECT_EQ(parse_all_ways(head + "Transfer-Encoding: chunked\r\n\r\n5\r\n12345\r\n5\r\n12345\r\n", limits).refused,
+            413);
 }
 
 TEST(RequestParser, AHeaderOverTheLimit) {
@@ -139,8 +140,8 @@ TEST(RequestParser, WhatIsNoRequest) {
       "GET / HTTP/1.1\r\nHost: h\r\nX: a\rb\r\n\r\n",
       "GET / HTTP/1.1\r\nHost: h\r\nX: a\nb\r\n\r\n",
       "GET / HTTP/1.1\r\nHost: h\r\nX: \x7F\r\n\r\n",
-      "GET / HTTP/1.1\r\n\r\n",                            // no Host
-      "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",      // two
+      "GET / HTTP/1.1\r\n\r\n",                        // no Host
+      "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",  // two
       "G\xC3\x89T / HTTP/1.1\r\nHost: h\r\n\r\n",
       "GET /a b HTTP/1.1\r\nHost: h\r\n\r\n",
   };
