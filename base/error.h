@@ -10,6 +10,8 @@ namespace folio {
 
 enum class ErrorCode {
   kInvalidArgument,     // the message names the field
+  kUnauthenticated,     // no key, or one that is not known
+  kPermissionDenied,    // the key may not do that; the message names the field
   kResourceExhausted,   // queue full
   kNotFound,            // no such model
   kFailedPrecondition,  // no chat template

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/ids.h"
 #include "base/params.h"
+#include "engine/block_dump.h"
 #include "engine/model/model.h"
 #include "engine/options.h"
 #include "engine/text/tokenizer.h"
@@ -86,6 +87,8 @@ class Engine {
   void flush_prefix_cache();
   // Releases the pin of the request that asked for it (its prompt may be gone long since), or with 0 every pin.
   void unpin(RequestId id);
+  // `done` is called once, on the engine thread, before the next step; it must not block and must not call the engine.
+  void dump_blocks(BlockDumpReceiver done);
   LoadSnapshot load() const;  // of the last committed step; never waits for one
 
   void stop_accepting();  // submit answers kUnavailable from now on

@@ -27,6 +27,7 @@ class Engine::Impl {
   void cancel(RequestId id, std::int32_t index);
   void flush_prefix_cache();
   void unpin(RequestId id);
+  void dump_blocks(BlockDumpReceiver done);
   LoadSnapshot load() const;
   void stop_accepting();
   bool wait_idle(TimePoint deadline);
@@ -53,9 +54,12 @@ class Engine::Impl {
     std::vector<std::optional<RequestId>> cache_commands;  // unpin this one (0: all), or flush; before the submissions
     std::vector<Submission> submissions;
     std::vector<Cancel> cancels;
+    std::vector<BlockDumpReceiver> dumps;
     std::optional<Error> end_all;
     QueueLoad load;  // of the submissions
-    bool empty() const { return cache_commands.empty() && submissions.empty() && cancels.empty() && !end_all; }
+    bool empty() const {
+      return cache_commands.empty() && submissions.empty() && cancels.empty() && dumps.empty() && !end_all;
+    }
     void clear();
   };
 
@@ -65,6 +69,7 @@ class Engine::Impl {
   void wait_for_news(std::unique_lock<std::mutex>& lock);
   void add(Submission& submission);
   void refuse_late();
+  void give_dumps();
   void cancel_now(RequestId id, std::int32_t index);
   const Events& run_step(const StepPlan& plan);
   void compute(const StepPlan& plan);

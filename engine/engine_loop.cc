@@ -74,8 +74,16 @@ bool Engine::Impl::take_inbox() {
       scheduler_.end(id, finish_reason(taken_.end_all->code));
     }
   }
+  give_dumps();
   taken_.clear();
   return true;
+}
+
+// One copy for all that asked meanwhile.
+void Engine::Impl::give_dumps() {
+  if (taken_.dumps.empty()) return;
+  const auto dump = std::make_shared<const BlockDump>(folio::dump_blocks(scheduler_, blocks_));
+  for (const BlockDumpReceiver& done : taken_.dumps) done(dump);
 }
 
 // Until there is something to do: news, a pin to release, a request.
@@ -239,6 +247,7 @@ void Engine::Impl::Inbox::clear() {
   cache_commands.clear();
   submissions.clear();
   cancels.clear();
+  dumps.clear();
   end_all.reset();
   load = {};
 }

@@ -25,8 +25,9 @@ class ChunkRenderer {
     bool logprobs = false;
     std::vector<std::string> stop;  // the request's stop strings, to say which one matched
   };
-  // A slow reader's chunk grows with what was made meanwhile, but not above this (clients take 4 MiB by default).
-  static constexpr std::size_t kMaxChunkBytes = 512U << 10;
+  // A slow reader's chunk grows with what was made meanwhile, but not above this (three times as much where its bytes
+  // become U+FFFD): it has to be taken within --write-timeout, and a slow line takes few KiB a second.
+  static constexpr std::size_t kMaxChunkBytes = 64U << 10;
 
   ChunkRenderer(const Tokenizer& tokenizer, Answer answer);  // `tokenizer` outlives the renderer
 

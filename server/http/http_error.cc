@@ -22,6 +22,10 @@ std::string_view error_type(int status) {
 
 std::string_view error_code(const Error& error) {
   switch (error.code) {
+    case ErrorCode::kUnauthenticated:
+      return "invalid_api_key";
+    case ErrorCode::kPermissionDenied:
+      return "permission_denied";
     case ErrorCode::kNotFound:
       return "model_not_found";
     case ErrorCode::kResourceExhausted:
@@ -50,7 +54,7 @@ bool is_field_byte(char c) {
 // The field that stands before the first ": ".
 std::string_view field_of(const Error& error) {
   if (error.code == ErrorCode::kNotFound) return "model";
-  if (error.code != ErrorCode::kInvalidArgument) return "";
+  if (error.code != ErrorCode::kInvalidArgument && error.code != ErrorCode::kPermissionDenied) return "";
   const std::size_t colon = error.message.find(": ");
   if (colon == std::string::npos || colon > kMaxParamBytes) return "";
   const std::string_view field = std::string_view(error.message).substr(0, colon);
@@ -93,6 +97,10 @@ int http_status(ErrorCode code) {
     case ErrorCode::kInvalidArgument:
     case ErrorCode::kFailedPrecondition:
       return 400;
+    case ErrorCode::kUnauthenticated:
+      return 401;
+    case ErrorCode::kPermissionDenied:
+      return 403;
     case ErrorCode::kResourceExhausted:
       return 429;
     case ErrorCode::kNotFound:
@@ -115,6 +123,7 @@ std::string error_json(const Error& error) {
 
 HttpResponse error_response(const Error& error) {
   HttpResponse out = json_response(http_status(error.code), error_json(error));
+  if (out.status == 401) out.headers.emplace_back("WWW-Authenticate", "Bearer");
   const bool comes_back = out.status == 429 || out.status == 503;
   if (comes_back) {
     const std::int32_t ms = error.retry_after_ms > 0 ? error.retry_after_ms : kDefaultRetryMs;
@@ -126,12 +135,6 @@ HttpResponse error_response(const Error& error) {
 HttpResponse error_response(int status, std::string_view message, std::string_view code) {
   HttpResponse out = json_response(status, make_json(status, message, "", code));
   if (status == 503) out.headers.emplace_back("Retry-After", std::to_string(kDefaultRetryMs / 1000));
-  return out;
-}
-
-HttpResponse unauthorized_response(const Error& error) {
-  HttpResponse out = json_response(401, make_json(401, error.message, "", "invalid_api_key"));
-  out.headers.emplace_back("WWW-Authenticate", "Bearer");
   return out;
 }
 

@@ -10,14 +10,12 @@ namespace folio {
 
 int http_status(ErrorCode code);
 // {"error":{"message","type","param","code"}}: the message is valid UTF-8 of at most 1024 bytes; param is the field
-// that a kInvalidArgument names first, else null.
+// that the message of a kInvalidArgument or kPermissionDenied names first, else null.
 std::string error_json(const Error& error);
-// With Retry-After where the error says when to come back.
+// With Retry-After where it can be tried again, and with WWW-Authenticate where a key is wanted.
 HttpResponse error_response(const Error& error);
 
 // A refusal that the transport makes itself. `code`: OpenAI's short name, empty for none.
 HttpResponse error_response(int status, std::string_view message, std::string_view code = "");
-// 401 with WWW-Authenticate.
-HttpResponse unauthorized_response(const Error& error);
 
 }  // namespace folio

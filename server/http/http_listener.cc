@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <boost/asio/buffer.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/executor_work_guard.hpp>
@@ -71,29 +72,17 @@ tcp::acceptor bind_to(asio::io_context& io, const HttpOptions& options) {
   }
 }
 
-void load(asio::ssl::context& context, const std::string& file, const char* what,
-          void (*how)(asio::ssl::context&, const std::string&, error_code&)) {
-  error_code failure;
-  how(context, file, failure);
-  if (failure) throw std::runtime_error(file + ": not usable as " + what + ": " + failure.message());
-}
-
-std::optional<asio::ssl::context> make_tls(const std::optional<HttpTls>& tls) {
+// The texts were checked when they were read (server/tls.h): what is wrong here is between them and OpenSSL.
+std::optional<asio::ssl::context> make_tls(const std::optional<TlsFiles>& tls) {
   if (!tls) return std::nullopt;
   using asio::ssl::context;
   context out(context::tls_server);
   out.set_options(context::default_workarounds | context::no_sslv2 | context::no_sslv3 | context::no_tlsv1 |
                   context::no_tlsv1_1);
-  // A key that asks for a pass phrase is refused: nobody is there to type one.
-  out.set_password_callback([](std::size_t, context::password_purpose) { return std::string(); });
-  load(out, tls->cert_file, "the certificate (PEM)",
-       [](context& to, const std::string& file, error_code& failure) { to.use_certificate_chain_file(file, failure); });
-  load(out, tls->key_file, "its private key (PEM)", [](context& to, const std::string& file, error_code& failure) {
-    to.use_private_key_file(file, context::pem, failure);
-  });
-  if (!tls->client_ca_file.empty()) {
-    load(out, tls->client_ca_file, "the clients' authority (PEM)",
-         [](context& to, const std::string& file, error_code& failure) { to.load_verify_file(file, failure); });
+  out.use_certificate_chain(asio::buffer(tls->certificate));
+  out.use_private_key(asio::buffer(tls->key), context::pem);
+  if (!tls->client_ca.empty()) {
+    out.add_certificate_authority(asio::buffer(tls->client_ca));
     out.set_verify_mode(asio::ssl::verify_peer | asio::ssl::verify_fail_if_no_peer_cert);
   }
   return out;

@@ -13,7 +13,7 @@ namespace folio {
 class HttpListener {
  public:
   // Binds and starts to answer: until serve() and set_serving(true) with 503, but for /health. Throws
-  // std::runtime_error naming "host:port" or the TLS file, and the reason. A port is never shared.
+  // std::runtime_error naming "host:port" and the reason. A port is never shared.
   explicit HttpListener(HttpOptions options);
   ~HttpListener();  // shutdown, at once
   HttpListener(const HttpListener&) = delete;

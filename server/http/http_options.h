@@ -7,18 +7,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/error.h"
 #include "server/caller.h"
+#include "server/tls.h"
 
 namespace folio {
-
-// Files in PEM form.
-struct HttpTls {
-  std::string cert_file;
-  std::string key_file;
-  std::string client_ca_file;  // empty: clients need no certificate
-};
 
 // Each is checked before memory or work is spent on what is above it. The times are those of one connection.
 struct HttpLimits {
@@ -37,10 +32,10 @@ struct HttpOptions {
   std::string host = "127.0.0.1";  // an IPv6 address in brackets
   std::uint16_t port = 0;          // 0: any free one
   std::string cors_allow_origin;   // one origin, or "*"; empty: browsers let no other site's page read answers
-  std::optional<HttpTls> tls;
+  std::optional<TlsFiles> tls;     // none: in the clear
   HttpLimits limits;
-  // Who calls, by the value of the Authorization field (empty: there is none). Any thread. Not set: nobody needs a key.
-  std::function<Result<Caller>(std::string_view authorization)> authorize;
+  // Who calls, by the values of all Authorization fields. HTTP thread. Not set: nobody needs a key.
+  std::function<Result<Caller>(const std::vector<std::string_view>& authorization)> authorize;
   // The text of GET /metrics, made on the HTTP thread. Not set: 404.
   std::function<std::string()> metrics;
 };

@@ -111,11 +111,8 @@ void append_model(std::string& out, const v1::ListModelsResponse::Model& model, 
 
 std::variant<HttpResponse, Caller> HttpRouter::authorize(const HttpRequest& head) const {
   if (!options_.authorize) return Caller();
-  if (head.authorization.size() > 1) {
-    return unauthorized_response({ErrorCode::kInvalidArgument, "more than one Authorization field"});
-  }
-  auto caller = options_.authorize(head.authorization.empty() ? std::string_view() : head.authorization.front());
-  if (!caller) return unauthorized_response(caller.error());
+  auto caller = options_.authorize({head.authorization.begin(), head.authorization.end()});
+  if (!caller) return error_response(caller.error());
   return std::move(*caller);
 }
 

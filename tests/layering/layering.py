@@ -35,7 +35,7 @@ MODULES = {
                       "engine/kernels", "engine/model")),
     # Fronts.
     "proto": Module((), GRPC),
-    "server": Module(("base", "engine", "engine/text", "proto"), POSIX + GRPC + ("CLI/", "nlohmann/", "toml++/")),
+    "server": Module(("base", "engine", "engine/text", "proto"), POSIX + GRPC + ("CLI/", "nlohmann/", "toml++/", "openssl/")),
     "server/http": Module(("base", "engine", "engine/text", "proto", "server"),
                           ("sys/", "netinet/", "boost/", "nlohmann/", "google/protobuf/")),
 }

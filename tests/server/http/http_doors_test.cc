@@ -1,9 +1,8 @@
 // Who may ask: keys, other sites' pages, TLS.
-#include <openssl/evp.h>
-#include <openssl/pem.h>
+#include <openssl/bio.h>
 #include <openssl/ssl.h>
-#include <openssl/x509.h>
 
+#include "tests/server/certificates.h"
 #include "tests/server/http/http_fixture.h"
 #include "tests/support/temp_folder.h"
 
@@ -15,9 +14,12 @@ using ::testing::HasSubstr;
 class HttpDoors : public HttpTest {
  protected:
   void with_key() {
-    options_.authorize = [](std::string_view authorization) -> Result<Caller> {
-      if (authorization == "Bearer secret") return Caller();
-      return Error{ErrorCode::kInvalidArgument, "a key is wanted"};
+    options_.authorize = [](const std::vector<std::string_view>& authorization) -> Result<Caller> {
+      Caller caller;
+      caller.tenant = "mine";
+      caller.highest_priority = 0;
+      if (authorization.size() == 1 && authorization.front() == "Bearer secret") return caller;
+      return Error{ErrorCode::kUnauthenticated, "a key is wanted"};
     };
   }
 };
@@ -70,6 +72,19 @@ TEST_F(HttpDoors, KeysInEveryForm) {
   EXPECT_EQ(status("X-Api-Key: secret\r\n"), 401);
 }
 
+TEST_F(HttpDoors, WhatAKeyDoesNotAllow) {
+  with_key();
+  serve();
+  const auto ask_for = [this](const std::string& more) {
+    return ask(post("/v1/completions", completion(more), "Authorization: Bearer secret\r\n"));
+  };
+  EXPECT_EQ(ask_for(R"(,"tenant": "mine", "priority": 0)").status, 200);
+  const RawResponse other = ask_for(R"(,"tenant": "other")");
+  EXPECT_EQ(other.status, 403);
+  EXPECT_EQ(error_of(other)["param"], "tenant");
+  EXPECT_EQ(error_of(ask_for(R"(,"priority": 1)"))["param"], "priority");
+}
+
 TEST_F(HttpDoors, CorsIsOffByDefault) {
   serve();
   const std::string origin = "Origin: https://app.example\r\n";
@@ -112,46 +127,26 @@ TEST_F(HttpDoors, CorsForEverybody) {
   EXPECT_FALSE(ask(get("/health")).fields.contains("access-control-allow-origin"));
 }
 
-// A certificate that signs itself, as two files.
-void make_certificate(const std::string& cert_file, const std::string& key_file) {
-  EVP_PKEY* key = EVP_PKEY_Q_keygen(nullptr, nullptr, "EC", "P-256");
-  X509* cert = X509_new();
-  X509_set_version(cert, 2);
-  ASN1_INTEGER_set(X509_get_serialNumber(cert), 1);
-  X509_gmtime_adj(X509_getm_notBefore(cert), -60);
-  X509_gmtime_adj(X509_getm_notAfter(cert), 3600);
-  X509_set_pubkey(cert, key);
-  X509_NAME* name = X509_get_subject_name(cert);
-  X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, reinterpret_cast<const unsigned char*>("localhost"), -1, -1, 0);
-  X509_set_issuer_name(cert, name);
-  X509_sign(cert, key, EVP_sha256());
-  BIO* out = BIO_new_file(cert_file.c_str(), "w");
-  PEM_write_bio_X509(out, cert);
-  BIO_free(out);
-  out = BIO_new_file(key_file.c_str(), "w");
-  PEM_write_bio_PrivateKey(out, key, nullptr, nullptr, 0, nullptr, nullptr);
-  BIO_free(out);
-  X509_free(cert);
-  EVP_PKEY_free(key);
-}
-
 class HttpTlsDoors : public HttpDoors {
  protected:
   void SetUp() override {
-    cert_ = folder_.path("cert.pem");
-    key_ = folder_.path("key.pem");
-    make_certificate(cert_, key_);
-    options_.tls = HttpTls{cert_, key_, ""};
+    const Certified authority = make_authority("test authority");
+    const Certified server = make_certified(authority, "localhost");
+    const Certified client = make_certified(authority, "client");
+    authority_ = folder_.write("authority.pem", authority.certificate);
+    client_cert_ = folder_.write("client.pem", client.certificate);
+    client_key_ = folder_.write("client.key", client.key);
+    options_.tls = TlsFiles{server.certificate, server.key, ""};
   }
   // What a server answers through TLS; empty when there was no handshake. `with_cert`: the client shows one. `reads`:
   // it does not leave when it has asked.
   std::string ask_tls(const std::string& request, bool with_cert = false, bool reads = true) {
     SSL_CTX* context = SSL_CTX_new(TLS_client_method());
-    SSL_CTX_load_verify_locations(context, cert_.c_str(), nullptr);
+    SSL_CTX_load_verify_locations(context, authority_.c_str(), nullptr);
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
     if (with_cert) {
-      SSL_CTX_use_certificate_file(context, cert_.c_str(), SSL_FILETYPE_PEM);
-      SSL_CTX_use_PrivateKey_file(context, key_.c_str(), SSL_FILETYPE_PEM);
+      SSL_CTX_use_certificate_file(context, client_cert_.c_str(), SSL_FILETYPE_PEM);
+      SSL_CTX_use_PrivateKey_file(context, client_key_.c_str(), SSL_FILETYPE_PEM);
     }
     BIO* bio = BIO_new_ssl_connect(context);
     BIO_set_conn_hostname(bio, ("127.0.0.1:" + std::to_string(port())).c_str());
@@ -170,8 +165,9 @@ class HttpTlsDoors : public HttpDoors {
   }
 
   folio::testing::TempFolder folder_;
-  std::string cert_;
-  std::string key_;
+  std::string authority_;
+  std::string client_cert_;
+  std::string client_key_;
 };
 
 TEST_F(HttpTlsDoors, AnswersAndStreams) {
@@ -198,28 +194,11 @@ TEST_F(HttpTlsDoors, AClientThatGoesEndsItsRequest) {
 }
 
 TEST_F(HttpTlsDoors, ClientsCertificates) {
-  options_.tls->client_ca_file = cert_;
+  options_.tls->client_ca = make_authority("another").certificate;
+  options_.tls->client_ca += folio::testing::read_file(authority_);
   serve();
   EXPECT_EQ(ask_tls(get("/health", "Connection: close\r\n")), "");
   EXPECT_THAT(ask_tls(get("/health", "Connection: close\r\n"), true), HasSubstr("200 OK"));
-}
-
-TEST_F(HttpTlsDoors, BadFilesAreNamed) {
-  const auto refusal = [this](const HttpTls& tls) -> std::string {
-    HttpOptions options;
-    options.tls = tls;
-    try {
-      const HttpListener listener(options);
-    } catch (const std::runtime_error& error) {
-      return error.what();
-    }
-    return "";
-  };
-  const std::string text = folder_.write("text", "no certificate");
-  EXPECT_THAT(refusal({text, key_, ""}), HasSubstr(text + ": not usable as the certificate"));
-  EXPECT_THAT(refusal({cert_, text, ""}), HasSubstr(text + ": not usable as its private key"));
-  EXPECT_THAT(refusal({"/no/such.pem", key_, ""}), HasSubstr("/no/such.pem"));
-  EXPECT_THAT(refusal({cert_, key_, text}), HasSubstr(text + ": not usable as the clients' authority"));
 }
 
 }  // namespace

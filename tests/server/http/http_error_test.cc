@@ -26,6 +26,8 @@ TEST(HttpError, StatusTypeAndCode) {
   } cases[] = {
       {ErrorCode::kInvalidArgument, 400, "invalid_request_error", nullptr},
       {ErrorCode::kFailedPrecondition, 400, "invalid_request_error", "no_chat_template"},
+      {ErrorCode::kUnauthenticated, 401, "authentication_error", "invalid_api_key"},
+      {ErrorCode::kPermissionDenied, 403, "permission_error", "permission_denied"},
       {ErrorCode::kNotFound, 404, "invalid_request_error", "model_not_found"},
       {ErrorCode::kResourceExhausted, 429, "rate_limit_error", "rate_limit_exceeded"},
       {ErrorCode::kCancelled, 499, "invalid_request_error", "cancelled"},
@@ -52,6 +54,7 @@ TEST(HttpError, ParamIsTheFieldThatStandsFirst) {
   EXPECT_EQ(param("the template says: no"), nullptr);
   EXPECT_EQ(param("nothing"), nullptr);
   EXPECT_EQ(error_of(error_response({ErrorCode::kNotFound, "model: no"}))["param"], "model");
+  EXPECT_EQ(error_of(error_response({ErrorCode::kPermissionDenied, "tenant: no"}))["param"], "tenant");
   EXPECT_EQ(error_of(error_response({ErrorCode::kInternal, "top_p: no"}))["param"], nullptr);
 }
 
@@ -85,7 +88,7 @@ TEST(HttpError, MessagesAreShortAndValid) {
 }
 
 TEST(HttpError, Unauthorized) {
-  const HttpResponse response = unauthorized_response({ErrorCode::kInvalidArgument, "no key"});
+  const HttpResponse response = error_response({ErrorCode::kUnauthenticated, "no key"});
   EXPECT_EQ(response.status, 401);
   EXPECT_EQ(error_of(response)["code"], "invalid_api_key");
   EXPECT_EQ(response.headers.at(0), std::make_pair(std::string("WWW-Authenticate"), std::string("Bearer")));
