@@ -82,6 +82,8 @@ void RequestFlags::add_to(CLI::App& app) {
   app.add_option("--stop", stop, "end before this text; may be given several times")->allow_extra_args(false);
   app.add_option("--n", n, "number of answers");
   app.add_option("--logprobs", logprobs, "log probabilities of this many best tokens (in --json)");
+  app.add_option("--prompt-logprobs", prompt_logprobs, "likewise for the tokens of the prompt (in --json)");
+  app.add_flag("--echo", echo, "the prompt's text in front of the answer's");
   app.add_flag("--ignore-eos", ignore_eos, "end tokens are ordinary tokens");
   app.add_option("--time-limit-ms", time_limit_ms, "end after this time");
   app.add_option("--tenant", tenant, "whose share of the server this takes");
@@ -108,6 +110,8 @@ void RequestFlags::apply(Request& request) const {
   stopping.set_ignore_eos(ignore_eos);
   if (n) request.set_n(*n);
   if (logprobs) request.set_logprobs(*logprobs);
+  if (prompt_logprobs) request.set_prompt_logprobs(*prompt_logprobs);
+  request.set_echo(echo);
   request.set_time_limit_ms(time_limit_ms);
   request.set_tenant(tenant);
   if (salt.empty() && pin_ms == 0 && !no_cache) return;
@@ -209,7 +213,7 @@ void print_stats(const v1::GenerateResponse& response) {
 }
 
 void join(const v1::GenerateChunk& chunk, v1::GenerateResponse& response) {
-  if (chunk.has_prompt_info()) *response.mutable_prompt_info() = chunk.prompt_info();
+  if (chunk.has_prompt_info()) response.mutable_prompt_info()->MergeFrom(chunk.prompt_info());
   for (const v1::Output& part : chunk.outputs()) {
     while (response.outputs_size() <= part.index()) {
       const int index = response.outputs_size();

@@ -44,7 +44,8 @@ std::shared_ptr<grpc::Channel> make_channel(const Connection& connection);
 struct RequestFlags {
   std::string model;
   std::optional<float> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
-  std::optional<std::int32_t> top_k, n, logprobs;
+  std::optional<std::int32_t> top_k, n, logprobs, prompt_logprobs;
+  bool echo = false;
   std::optional<std::uint64_t> seed;
   std::optional<std::int64_t> max_tokens;
   std::vector<std::string> stop;

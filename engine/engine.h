@@ -75,9 +75,10 @@ class Engine {
   Engine(Model& model, const Tokenizer& tokenizer, const Clock& clock, EngineOptions options);
   ~Engine();  // ends what is left with kUnavailable, joins the thread
 
-  // Refusals: kInvalidArgument (prompt + 1 over the context or the pool, n over max_num_seqs: with the numbers),
-  // kResourceExhausted (queue full; says when to try again), kUnavailable (draining). The stream is told of everything
-  // after acceptance: also, with kDeadlineExceeded, that the request cannot give a token before its deadline.
+  // Refusals: kInvalidArgument (prompt + 1, or with max_tokens 0 the prompt, over the context or the pool, n over
+  // max_num_seqs: with the numbers), kResourceExhausted (queue full; says when to try again), kUnavailable (draining).
+  // The stream is told of everything after acceptance: also, with kDeadlineExceeded, that the request cannot give a
+  // token before its deadline.
   Result<RequestId> submit(GenerationRequest request, std::shared_ptr<TokenStream> stream);
   // No more is computed for it from the next step on; the stream ends with kCancelled. Unknown ids are ignored.
   void cancel(RequestId id);
@@ -89,7 +90,8 @@ class Engine {
   void unpin(RequestId id);
   // `done` is called once, on the engine thread, before the next step; it must not block and must not call the engine.
   void dump_blocks(BlockDumpReceiver done);
-  LoadSnapshot load() const;  // of the last committed step; never waits for one
+  // Of the last committed step, but for the requests that run and wait, which are of now; never waits for a step.
+  LoadSnapshot load() const;
 
   void stop_accepting();  // submit answers kUnavailable from now on
   // Until no request is left or the deadline (of the steady clock) passed: true when idle.

@@ -73,6 +73,7 @@ class Engine::Impl {
   void cancel_now(RequestId id, std::int32_t index);
   const Events& run_step(const StepPlan& plan);
   void compute(const StepPlan& plan);
+  void end_broken(const StepPlan& plan);
   void describe(const StepPlan& plan);
   void walk_if_due(const SchedulerCounts& counts, TimePoint now);
   void publish_load(bool was_step);
@@ -92,6 +93,7 @@ class Engine::Impl {
   Delivery delivery_;
   StepBatch batch_;
   std::vector<SampledToken> sampled_;
+  std::vector<SampledToken> scores_;
   std::vector<TokenId> tokens_;
   Inbox taken_;
   std::vector<std::pair<RequestId, Error>> refused_;  // of taken_: they could not give a token in time

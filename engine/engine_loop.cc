@@ -43,7 +43,7 @@ void Engine::Impl::run() {
     FOLIO_CHECK(!plan.slices.empty() || !events.empty(), "a schedule that finds a request moves or ends something");
     const std::size_t num_ended = events.ended.size();
     publish_load(plan.num_tokens > 0);
-    delivery_.deliver(events, sampled_);
+    delivery_.deliver(events, sampled_, scores_);
     settle(num_ended);
   }
 }
@@ -56,6 +56,7 @@ bool Engine::Impl::take_inbox() {
     if (stopping_ && inbox_.empty() && scheduler_.empty()) return false;
     queue_.requests += inbox_.load.requests;
     queue_.prompt_tokens += inbox_.load.prompt_tokens;
+    snapshot_.num_waiting += inbox_.load.requests;
     std::swap(inbox_, taken_);
   }
   for (const std::optional<RequestId>& unpinned : taken_.cache_commands) {
@@ -129,13 +130,17 @@ const Events& Engine::Impl::run_step(const StepPlan& plan) {
   record_ = {};
   record_.schedule_ms = lap();
   {
+    const SchedulerCounts counts = scheduler_.counts();
     const std::lock_guard lock(mutex_);
     queue_ = scheduler_.queue();  // what was started with this plan makes room in the queue at once
+    snapshot_.num_running = counts.running_requests;
+    snapshot_.num_waiting = counts.waiting_requests;
   }
   describe(plan);
   const Events* events = nullptr;
   try {
     compute(plan);
+    end_broken(plan);
     delivery_.check_stops(plan, sampled_);
     events = &scheduler_.commit(plan, tokens_, delivery_.verdicts());
   } catch (const std::exception& e) {
@@ -169,11 +174,31 @@ void Engine::Impl::compute(const StepPlan& plan) {
   record_.forward = model_.forward_times();
   sampled_.assign(batch_.samples.size(), {});
   model_.sample(logits, batch_.samples, sampled_);
+  scores_.assign(batch_.scores.size(), {});
+  if (!scores_.empty()) model_.score(batch_.scores, scores_);
   record_.sample_ms = lap();
   tokens_.clear();
   for (const SampledToken& token : sampled_) {
-    if (token.id < 0 || token.id >= model_.vocab_size()) throw std::runtime_error("a token outside of the vocabulary");
+    if (token.id < kNoToken || token.id >= model_.vocab_size()) {
+      throw std::runtime_error("a token outside of the vocabulary");
+    }
     tokens_.push_back(token.id);
+  }
+}
+
+// Rows of logits without a number end their requests. Those of the step's others are as good as ever: a row is a
+// function of its own sequence alone.
+void Engine::Impl::end_broken(const StepPlan& plan) {
+  const auto end_if_broken = [this](const SampledToken& token, const Sequence& sequence) {
+    if (token.id != kNoToken) return;
+    const RequestId id = sequence.owner->request.id;
+    delivery_.set_error(id, {ErrorCode::kInternal, "the model's logits are not numbers"});
+    scheduler_.end(id, FinishReason::kError);
+  };
+  for (std::size_t i = 0; i < sampled_.size(); ++i) end_if_broken(sampled_[i], *plan.samples[i].sequence);
+  auto score = scores_.cbegin();
+  for (const Slice& slice : plan.slices) {
+    for (std::int32_t i = 0; i < slice.num_scored; ++i) end_if_broken(*score++, *slice.sequence);
   }
 }
 

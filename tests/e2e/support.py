@@ -13,6 +13,7 @@ from folio.v1 import control_pb2, control_pb2_grpc, generation_pb2, generation_p
 
 SERVER = os.environ["FOLIO_SERVER"]
 SMOLLM2 = "models/smollm2-135m-q4_1.gguf"
+GEMMA3 = "models/gemma-3-270m-q4_k_m.gguf"
 TINY = "tests/reference/tiny_models/llama-mha.gguf"
 START_TIMEOUT_S = 60
 
@@ -210,13 +211,18 @@ class Joined:
     def __init__(self, chunks):
         self.text, self.tokens, self.finish, self.logprobs = {}, {}, {}, {}
         self.usage = self.seed = self.info = None
+        self.prompt_logprobs = []
         self.num_chunks = 0
         for chunk in chunks:
             assert self.usage is None, "a chunk after the last one"
             self.num_chunks += 1
             if chunk.HasField("prompt_info"):
-                assert self.num_chunks == 1, "prompt_info is in the first chunk"
+                assert not self.tokens and not self.finish, "the prompt comes before the outputs"
+                assert (self.num_chunks == 1) == (self.info is None), "prompt_info is in the first chunk"
+                assert self.num_chunks == 1 or chunk.prompt_info.logprobs, "prompt_info comes again for its logprobs"
+                assert self.info is None or self.info.id == chunk.prompt_info.id
                 self.info = chunk.prompt_info
+                self.prompt_logprobs.extend(chunk.prompt_info.logprobs)
             for output in chunk.outputs:
                 assert output.index not in self.finish, "an output after its finish reason"
                 self.text[output.index] = self.text.get(output.index, "") + output.text
