@@ -12,6 +12,8 @@ namespace folio {
 
 enum class ErrorCode {
   kInvalidArgument,     // the message names the field
+  kUnauthenticated,     // no key, or one that is not known
+  kPermissionDenied,    // the key may not do that; the message names the field
   kResourceExhausted,   // queue full
   kNotFound,            // no such model
   kFailedPrecondition,  // no chat template
@@ -27,6 +29,10 @@ constexpr std::string_view name_of(ErrorCode code) {
   switch (code) {
     case ErrorCode::kInvalidArgument:
       return "invalid_argument";
+    case ErrorCode::kUnauthenticated:
+      return "unauthenticated";
+    case ErrorCode::kPermissionDenied:
+      return "permission_denied";
     case ErrorCode::kResourceExhausted:
       return "resource_exhausted";
     case ErrorCode::kNotFound:

@@ -22,14 +22,16 @@ struct SamplingParams {
   float frequency_penalty = 0.0F;   // subtracted once for each time that it is there
   std::uint64_t seed = 0;           // always resolved before the engine sees it
   std::vector<std::pair<TokenId, float>> logit_bias;  // ids distinct, in [0, vocab)
-  std::int32_t num_logprobs = -1;  // -1: none; 0: the chosen token's; N: and of the N best (at most 20)
+  std::int32_t num_logprobs = -1;         // -1: none; 0: the chosen token's; N: and of the N best (at most 20)
+  std::int32_t num_prompt_logprobs = -1;  // likewise for each token of the prompt but the first
 };
 
 struct StoppingParams {
   static constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
-  std::int64_t max_tokens = kNoLimit;  // clipped to the rest of the context when the request is added
-  std::int64_t min_tokens = 0;         // end ids are masked and stop strings not looked for until then
-  std::vector<std::string> stop;       // non-empty strings over the output's bytes
+  // >= 0; clipped to the rest of the context when the request is added. 0: the prompt is computed and nothing sampled.
+  std::int64_t max_tokens = kNoLimit;
+  std::int64_t min_tokens = 0;    // end ids are masked and stop strings not looked for until then
+  std::vector<std::string> stop;  // non-empty strings over the output's bytes
   std::vector<TokenId> stop_token_ids;
   bool ignore_eos = false;    // the file's end ids are ordinary tokens
   bool include_stop = false;  // the matched stop string stays in the text

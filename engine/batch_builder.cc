@@ -42,6 +42,17 @@ void add_sample(const PlannedSample& planned, const Slice& slice, std::int32_t l
   batch.samples.push_back(sample);
 }
 
+// The token behind each scored position: the slice's rows are the last ones of the batch.
+void add_scores(const Slice& slice, StepBatch& batch) {
+  const Sequence& sequence = *slice.sequence;
+  const std::int32_t begin = batch.num_tokens() - slice.count;
+  for (std::int64_t position = slice.first_scored; position < slice.first_scored + slice.num_scored; ++position) {
+    batch.scores.push_back({begin + static_cast<std::int32_t>(position - slice.first),
+                            sequence.tokens[static_cast<std::size_t>(position + 1)],
+                            sequence.owner->request.sampling.num_prompt_logprobs});
+  }
+}
+
 }  // namespace
 
 void build_batch(const StepPlan& plan, std::int32_t block_size, StepBatch& batch) {
@@ -52,6 +63,7 @@ void build_batch(const StepPlan& plan, std::int32_t block_size, StepBatch& batch
     const Slice& slice = plan.slices[static_cast<std::size_t>(i)];
     add_tokens(slice, block_size, batch);
     add_context(slice, block_size, batch);
+    add_scores(slice, batch);
     if (slice.num_logits == 0) continue;
     const auto logit_row = static_cast<std::int32_t>(batch.logit_rows.size());
     batch.logit_rows.push_back(batch.num_tokens() - 1);

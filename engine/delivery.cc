@@ -40,6 +40,7 @@ void Delivery::add(const Request& request, const std::shared_ptr<const StopRules
   auto live = std::make_unique<Live>();
   live->stream = std::move(stream);
   live->num_prompt_tokens = static_cast<std::int64_t>(request.prompt.size());
+  if (request.wants_scores()) live->first_prompt_token = request.prompt.front();
   live->checkers.assign(static_cast<std::size_t>(request.n), StopChecker(rules, request.max_tokens));
   live_.emplace(request.id, std::move(live));
 }
@@ -92,13 +93,22 @@ void Delivery::check_stops(const StepPlan& plan, std::span<const SampledToken> t
   released_.resize(tokens.size());
   for_each_sample(plan, [&](std::size_t i, RequestId id, std::int32_t index) {
     released_[i].clear();
+    if (tokens[i].id == kNoToken) return;
     stops_[i] = at(id).checkers[static_cast<std::size_t>(index)].push(tokens[i].id, released_[i]);
     verdicts_[i] = stops_[i].finish;
   });
 }
 
-void Delivery::deliver(const Events& events, std::span<SampledToken> tokens) {
+void Delivery::deliver(const Events& events, std::span<SampledToken> tokens, std::span<SampledToken> scores) {
   for (const RequestStarted& started : events.started) start(at(started.request), started.cached_tokens);
+  for (const PromptScored& scored : events.scored) {
+    Live& live = at(scored.request);
+    for (SampledToken& score :
+         scores.subspan(static_cast<std::size_t>(scored.first), static_cast<std::size_t>(scored.count))) {
+      live.stream->push_prompt(std::move(score));
+    }
+    touch(live);
+  }
   for (const SequenceEvent& event : events.sequences) {
     Live& live = at(event.request);
     if (event.sample >= 0) {
@@ -122,6 +132,7 @@ void Delivery::deliver(const Events& events, std::span<SampledToken> tokens) {
 void Delivery::start(Live& live, std::int64_t cached_tokens) {
   live.started = true;
   live.stream->started(live.num_prompt_tokens, cached_tokens);
+  if (live.first_prompt_token) live.stream->push_prompt({*live.first_prompt_token, 0, {}});
   for (const auto& [index, reason] : std::exchange(live.early_ends, {})) {
     live.stream->finish(index, reason, -1, -1, {});
   }

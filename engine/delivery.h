@@ -36,19 +36,21 @@ class Delivery {
 
   // Sets what may not be sampled in each of the plan's samples.
   void mask(const StepPlan& plan, std::span<SampleRequest> samples) const;
-  // Sample i of the plan became tokens[i]: verdicts()[i] says whether that ended its sequence.
+  // Sample i of the plan became tokens[i]: verdicts()[i] says whether that ended its sequence. One that is kNoToken is
+  // passed over: its request is to be ended.
   void check_stops(const StepPlan& plan, std::span<const SampledToken> tokens);
   std::span<const FinishReason> verdicts() const { return verdicts_; }
 
-  // Pushes what a commit said (tokens: those of check_stops, moved from), then notifies each stream that got something,
-  // once.
-  void deliver(const Events& events, std::span<SampledToken> tokens);
+  // Pushes what a commit said (tokens: those of check_stops; scores: of the step; both moved from), then notifies each
+  // stream that got something, once.
+  void deliver(const Events& events, std::span<SampledToken> tokens, std::span<SampledToken> scores);
 
  private:
   struct Live {
     std::shared_ptr<TokenStream> stream;
     std::vector<StopChecker> checkers;  // by index
     std::int64_t num_prompt_tokens = 0;
+    std::optional<TokenId> first_prompt_token;  // if the prompt's log probabilities are asked for
     std::optional<Error> error;
     std::int64_t num_tokens = 0;
     // Indices that ended before the request's first step. They are told once it is known what the cache had of the

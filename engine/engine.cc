@@ -81,6 +81,12 @@ void Engine::Impl::unpin(RequestId id) {
   wake_.notify_one();
 }
 
+void Engine::Impl::dump_blocks(BlockDumpReceiver done) {
+  const std::lock_guard lock(mutex_);
+  inbox_.dumps.push_back(std::move(done));
+  wake_.notify_one();
+}
+
 void Engine::Impl::end_all(Error reason) {
   const std::lock_guard lock(mutex_);
   if (!inbox_.end_all) inbox_.end_all = std::move(reason);
@@ -138,6 +144,10 @@ void Engine::flush_prefix_cache() {
 
 void Engine::unpin(RequestId id) {
   impl_->unpin(id);
+}
+
+void Engine::dump_blocks(BlockDumpReceiver done) {
+  impl_->dump_blocks(std::move(done));
 }
 
 LoadSnapshot Engine::load() const {

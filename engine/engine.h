@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/ids.h"
 #include "base/params.h"
+#include "engine/block_dump.h"
 #include "engine/model/model.h"
 #include "engine/observer.h"
 #include "engine/options.h"
@@ -54,7 +55,7 @@ struct LoadSnapshot {
   std::array<std::int64_t, kNumOutcomes> num_ended{};  // requests, by outcome
   std::int64_t num_refused_late = 0;        // requests that could not have given a token before their deadline
   std::int64_t prompt_tokens = 0;           // computed
-  std::int64_t answered_prompt_tokens = 0;  // of the prompts of requests that gave a token, each once
+  std::int64_t answered_prompt_tokens = 0;  // of prompts that are done, each once a request
   std::int64_t queried_tokens = 0;          // of the prompts that were looked for in the prefix cache
   std::int64_t cached_tokens = 0;           // prompt tokens found in the prefix cache
   std::int64_t output_tokens = 0;
@@ -71,9 +72,10 @@ class Engine {
   Engine(Model& model, const Tokenizer& tokenizer, const Clock& clock, EngineOptions options);
   ~Engine();  // ends what is left with kUnavailable, joins the thread
 
-  // Refusals: kInvalidArgument (prompt + 1 over the context or the pool, n over max_num_seqs: with the numbers),
-  // kResourceExhausted (queue full; says when to try again), kUnavailable (draining). The stream is told of everything
-  // after acceptance: also, with kDeadlineExceeded, that the request cannot give a token before its deadline.
+  // Refusals: kInvalidArgument (prompt + 1, or with max_tokens 0 the prompt, over the context or the pool, n over
+  // max_num_seqs: with the numbers), kResourceExhausted (queue full; says when to try again), kUnavailable (draining).
+  // The stream is told of everything after acceptance: also, with kDeadlineExceeded, that the request cannot give a
+  // token before its deadline.
   Result<RequestId> submit(GenerationRequest request, std::shared_ptr<TokenStream> stream);
   // No more is computed for it from the next step on; the stream ends with kCancelled. Unknown ids are ignored.
   void cancel(RequestId id);
@@ -83,6 +85,8 @@ class Engine {
   void flush_prefix_cache();
   // Releases the pin of the request that asked for it (its prompt may be gone long since), or with 0 every pin.
   void unpin(RequestId id);
+  // `done` is called once, on the engine thread, before the next step; it must not block and must not call the engine.
+  void dump_blocks(BlockDumpReceiver done);
   LoadSnapshot load() const;  // as it is now: what the step under way began with; never waits for one
 
   void stop_accepting();  // submit answers kUnavailable from now on

@@ -27,6 +27,7 @@ class Engine::Impl {
   void cancel(RequestId id, std::int32_t index);
   void flush_prefix_cache();
   void unpin(RequestId id);
+  void dump_blocks(BlockDumpReceiver done);
   LoadSnapshot load() const;
   void stop_accepting();
   bool wait_idle(TimePoint deadline);
@@ -54,9 +55,12 @@ class Engine::Impl {
     std::vector<std::optional<RequestId>> cache_commands;  // unpin this one (0: all), or flush; before the submissions
     std::vector<Submission> submissions;
     std::vector<Cancel> cancels;
+    std::vector<BlockDumpReceiver> dumps;
     std::optional<Error> end_all;
     QueueLoad load;  // of the submissions
-    bool empty() const { return cache_commands.empty() && submissions.empty() && cancels.empty() && !end_all; }
+    bool empty() const {
+      return cache_commands.empty() && submissions.empty() && cancels.empty() && dumps.empty() && !end_all;
+    }
     void clear();
   };
 
@@ -66,9 +70,11 @@ class Engine::Impl {
   void wait_for_news(std::unique_lock<std::mutex>& lock);
   void add(Submission& submission);
   void refuse_late();
+  void give_dumps();
   void cancel_now(RequestId id, std::int32_t index);
   const Events& run_step(const StepPlan& plan);
   void compute(const StepPlan& plan);
+  void end_broken(const StepPlan& plan);
   void describe(const StepPlan& plan);
   void walk_if_due(const SchedulerCounts& counts, TimePoint now);
   void publish_load(bool was_step);
@@ -90,6 +96,7 @@ class Engine::Impl {
   Delivery delivery_;
   StepBatch batch_;
   std::vector<SampledToken> sampled_;
+  std::vector<SampledToken> scores_;
   std::vector<TokenId> tokens_;
   Inbox taken_;
   std::vector<std::pair<RequestId, Error>> refused_;  // of taken_: they could not give a token in time

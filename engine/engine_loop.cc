@@ -62,7 +62,7 @@ void Engine::Impl::run() {
     }
     publish_load(was_step);
     observe(events, was_step);
-    delivery_.deliver(events, sampled_);
+    delivery_.deliver(events, sampled_, scores_);
     settle(num_ended);
   }
 }
@@ -94,8 +94,16 @@ bool Engine::Impl::take_inbox() {
       scheduler_.end(id, finish_reason(taken_.end_all->code));
     }
   }
+  give_dumps();
   taken_.clear();
   return true;
+}
+
+// One copy for all that asked meanwhile.
+void Engine::Impl::give_dumps() {
+  if (taken_.dumps.empty()) return;
+  const auto dump = std::make_shared<const BlockDump>(folio::dump_blocks(scheduler_, blocks_));
+  for (const BlockDumpReceiver& done : taken_.dumps) done(dump);
 }
 
 // Until there is something to do: news, a pin to release, a request.
@@ -150,6 +158,7 @@ const Events& Engine::Impl::run_step(const StepPlan& plan) {
   const Events* events = nullptr;
   try {
     compute(plan);
+    end_broken(plan);
     delivery_.check_stops(plan, sampled_);
     events = &scheduler_.commit(plan, tokens_, delivery_.verdicts());
   } catch (const std::exception& e) {
@@ -177,11 +186,31 @@ void Engine::Impl::compute(const StepPlan& plan) {
   record_.forward = model_.forward_times();
   sampled_.assign(batch_.samples.size(), {});
   model_.sample(logits, batch_.samples, sampled_);
+  scores_.assign(batch_.scores.size(), {});
+  if (!scores_.empty()) model_.score(batch_.scores, scores_);
   record_.sample_ms = lap();
   tokens_.clear();
   for (const SampledToken& token : sampled_) {
-    if (token.id < 0 || token.id >= model_.vocab_size()) throw std::runtime_error("a token outside of the vocabulary");
+    if (token.id < kNoToken || token.id >= model_.vocab_size()) {
+      throw std::runtime_error("a token outside of the vocabulary");
+    }
     tokens_.push_back(token.id);
+  }
+}
+
+// Rows of logits without a number end their requests. Those of the step's others are as good as ever: a row is a
+// function of its own sequence alone.
+void Engine::Impl::end_broken(const StepPlan& plan) {
+  const auto end_if_broken = [this](const SampledToken& token, const Sequence& sequence) {
+    if (token.id != kNoToken) return;
+    const RequestId id = sequence.owner->request.id;
+    delivery_.set_error(id, {ErrorCode::kInternal, "the model's logits are not numbers"});
+    scheduler_.end(id, FinishReason::kError);
+  };
+  for (std::size_t i = 0; i < sampled_.size(); ++i) end_if_broken(sampled_[i], *plan.samples[i].sequence);
+  auto score = scores_.cbegin();
+  for (const Slice& slice : plan.slices) {
+    for (std::int32_t i = 0; i < slice.num_scored; ++i) end_if_broken(*score++, *slice.sequence);
   }
 }
 
@@ -277,6 +306,7 @@ void Engine::Impl::Inbox::clear() {
   cache_commands.clear();
   submissions.clear();
   cancels.clear();
+  dumps.clear();
   end_all.reset();
   load = {};
 }

@@ -11,6 +11,12 @@ void TokenStream::started(std::int64_t prompt_tokens, std::int64_t cached_tokens
   news_ = true;
 }
 
+void TokenStream::push_prompt(SampledToken token) {
+  const std::lock_guard lock(mutex_);
+  pending_.prompt_logprobs.push_back(std::move(token));
+  news_ = true;
+}
+
 void TokenStream::push(std::int32_t index, SampledToken token, std::string_view released) {
   const std::lock_guard lock(mutex_);
   OutputDelta& out = delta(index);

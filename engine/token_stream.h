@@ -60,6 +60,7 @@ class TokenStream {
 
   // Engine side.
   void started(std::int64_t prompt_tokens, std::int64_t cached_tokens);  // once, before the first delta
+  void push_prompt(SampledToken token);  // the prompt's next one with its log probability, before the first output
   void push(std::int32_t index, SampledToken token, std::string_view released);
   void finish(std::int32_t index, FinishReason reason, TokenId stop_token, std::int32_t stop_index,
               std::string_view released);
@@ -68,10 +69,12 @@ class TokenStream {
 
   // Front side, any one thread at a time.
   struct Taken {
-    std::optional<Usage> prompt;       // once: prompt_tokens and cached_tokens
+    std::optional<Usage> prompt;  // once: prompt_tokens and cached_tokens
+    // If asked for: the prompt's tokens, as far as they were computed, from the first on, which has no log probability.
+    std::vector<SampledToken> prompt_logprobs;
     std::vector<OutputDelta> outputs;  // by index; empty deltas are left out
     std::optional<StreamEnd> end;
-    bool empty() const { return !prompt && outputs.empty() && !end; }
+    bool empty() const { return !prompt && prompt_logprobs.empty() && outputs.empty() && !end; }
   };
   Taken take();  // all that is there
 

@@ -20,20 +20,20 @@ std::optional<Error> refusal(const SchedulerLimits& limits, const QueueLoad& que
                              std::int64_t max_tokens, std::int32_t n) {
   const std::int64_t pool_tokens = static_cast<std::int64_t>(limits.num_blocks) * limits.block_size;
   if (num_prompt_tokens < 1) return invalid("prompt: it has no tokens");
-  if (max_tokens < 1) return invalid("max_tokens: " + std::to_string(max_tokens) + " is less than 1");
+  if (max_tokens < 0) return invalid("max_tokens: " + std::to_string(max_tokens) + " is less than 0");
   if (n < 1) return invalid("n: " + std::to_string(n) + " is less than 1");
   if (n > limits.max_num_seqs) {
     return invalid("n: " + std::to_string(n) + " is over the limit of " + std::to_string(limits.max_num_seqs) +
                    " sequences (max_num_seqs)");
   }
-  if (num_prompt_tokens + 1 > limits.max_context) {
-    return invalid("prompt: " + tokens(num_prompt_tokens) + " and one to be made are over the context of " +
-                   tokens(limits.max_context));
+  const std::int64_t least = num_prompt_tokens + (max_tokens > 0 ? 1 : 0);
+  const std::string what = "prompt: " + tokens(num_prompt_tokens) + (max_tokens > 0 ? " and one to be made" : "");
+  if (least > limits.max_context) {
+    return invalid(what + " are over the context of " + tokens(limits.max_context));
   }
-  if (num_prompt_tokens + 1 > pool_tokens) {
-    return invalid("prompt: " + tokens(num_prompt_tokens) + " and one to be made are over the KV memory of " +
-                   tokens(pool_tokens) + " (" + std::to_string(limits.num_blocks) + " blocks of " +
-                   std::to_string(limits.block_size) + ")");
+  if (least > pool_tokens) {
+    return invalid(what + " are over the KV memory of " + tokens(pool_tokens) + " (" +
+                   std::to_string(limits.num_blocks) + " blocks of " + std::to_string(limits.block_size) + ")");
   }
   if (queue.requests >= limits.max_queue) {
     return Error{ErrorCode::kResourceExhausted, "queue full: " + std::to_string(queue.requests) +

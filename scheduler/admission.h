@@ -27,7 +27,8 @@ struct QueueLoad {
   std::int64_t prompt_tokens = 0;
 };
 
-// kInvalidArgument: prompt + 1 over the context or the pool, n over max_num_seqs, nothing asked for.
+// kInvalidArgument: the prompt and one token more (unless max_tokens is 0) over the context or the pool, n over
+// max_num_seqs, no prompt.
 // kResourceExhausted: the queue is full. Nothing: it can be taken.
 std::optional<Error> refusal(const SchedulerLimits& limits, const QueueLoad& queue, std::int64_t num_prompt_tokens,
                              std::int64_t max_tokens, std::int32_t n);

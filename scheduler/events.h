@@ -28,6 +28,14 @@ struct RequestStarted {
   std::int64_t cached_tokens = 0;
 };
 
+// Rows of the step's scores that belong to a request, in the order of its positions: each position of a prompt comes
+// once, whoever of the request's sequences computed it and however often.
+struct PromptScored {
+  RequestId request = 0;
+  std::int32_t first = 0;  // of the step's scores
+  std::int32_t count = 0;
+};
+
 // The request is over: all of its sequences ended.
 struct RequestSummary {
   RequestId request = 0;
@@ -46,15 +54,17 @@ struct RequestSummary {
   TimePoint end{};
 };
 
-// In this order: `started` comes before the sequence's events, `ended` after them.
+// In this order: `started`, `scored`, then the sequences' events, then `ended`.
 struct Events {
   std::vector<RequestStarted> started;
+  std::vector<PromptScored> scored;
   std::vector<SequenceEvent> sequences;
   std::vector<RequestSummary> ended;
 
-  bool empty() const { return started.empty() && sequences.empty() && ended.empty(); }
+  bool empty() const { return started.empty() && scored.empty() && sequences.empty() && ended.empty(); }
   void clear() {
     started.clear();
+    scored.clear();
     sequences.clear();
     ended.clear();
   }

@@ -31,8 +31,9 @@ std::optional<Error> Scheduler::submit(Request request) {
   const auto num_prompt = static_cast<std::int64_t>(request.prompt.size());
   if (auto error = refusal(limits_, queue_load_, num_prompt, request.max_tokens, request.n)) return error;
   const bool shares = shares_cache(request);
+  const bool finds = shares && !request.wants_scores();
   const std::int64_t num_uncached =
-      num_prompt - (shares ? blocks_.num_cached_tokens(request.cache.salt, request.prompt) : 0);
+      num_prompt - (finds ? blocks_.num_cached_tokens(request.cache.salt, request.prompt) : 0);
   if (auto error = cannot_be_in_time(request, num_uncached)) {
     // What a step takes is learnt from steps alone: where nothing runs, the second in a row is let in to see.
     if (!running_.empty() || queue_.size() > 0 || !std::exchange(refused_since_step_, true)) return error;
@@ -138,7 +139,7 @@ Duration Scheduler::predicted_prefill(std::int64_t num_tokens) const {
   const std::int64_t room =
       std::clamp<std::int64_t>(limits_.max_batch_tokens, 1, step_time_.trusted_rows()) - load.rows;
   const std::int64_t chunk =
-      std::min(num_tokens, fitting(load, load.rows > 0, 0, std::max<std::int64_t>(room, 1), true));
+      std::min(num_tokens, fitting(load, load.rows > 0, {0, false}, std::max<std::int64_t>(room, 1), true));
   const auto step = [&](std::int64_t count) {
     StepLoad with = load;
     with.add_slice(0, count, 1);
@@ -153,13 +154,13 @@ Duration Scheduler::predicted_queue_time() const {
   return predicted_prefill(queue_load_.prompt_tokens);
 }
 
-// How many of `count` tokens from position `first` on a step of this load has room for within the target.
-std::int64_t Scheduler::fitting(const StepLoad& load, bool has_outputs, std::int64_t first, std::int64_t count,
+// How many of `count` tokens from here on a step of this load has room for within the target.
+std::int64_t Scheduler::fitting(const StepLoad& load, bool has_outputs, ChunkStart start, std::int64_t count,
                                 bool at_least_some) const {
   if (limits_.target_itl == Duration::zero() || !has_outputs) return count;
   const auto fits = [&](std::int64_t more) {
     StepLoad with = load;
-    with.add_slice(first, more, 1);
+    with.add_slice(start.first, more, start.scores ? more : 1);
     return step_time_.predict(with) <= limits_.target_itl;
   };
   std::int64_t low = at_least_some ? std::min(count, kMinChunk) : 0;

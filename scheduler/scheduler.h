@@ -56,7 +56,7 @@ struct SchedulerCounts {
   std::int32_t waiting_requests = 0;
   std::int64_t num_steps = 0;               // committed or failed
   std::int64_t prompt_tokens = 0;           // computed, each once for a sequence
-  std::int64_t answered_prompt_tokens = 0;  // of the prompts of requests that gave a token, each once
+  std::int64_t answered_prompt_tokens = 0;  // of prompts that are done, each once a request
   std::int64_t queried_tokens = 0;  // of the prompts that were looked for in the prefix cache, when they were admitted
   std::int64_t cached_tokens = 0;   // of these, found
   std::int64_t output_tokens = 0;
@@ -150,7 +150,11 @@ class Scheduler {
   void reserve_share(Sequence& sequence);
   void grant(Sequence& sequence, std::int64_t count);
   std::int32_t num_left() const { return limits_.max_batch_tokens - num_granted_; }
-  std::int64_t fitting(const StepLoad& load, bool has_outputs, std::int64_t first, std::int64_t count,
+  struct ChunkStart {
+    std::int64_t first;  // position
+    bool scores;         // its rows are logit rows too
+  };
+  std::int64_t fitting(const StepLoad& load, bool has_outputs, ChunkStart start, std::int64_t count,
                        bool at_least_some) const;
   Duration predicted_prefill(std::int64_t num_tokens) const;
   std::size_t max_running() const {
@@ -160,13 +164,14 @@ class Scheduler {
   bool shares_cache(const Request& request) const { return limits_.prefix_cache && !request.cache.bypass; }
   const StepPlan& emit_plan();
   void add_slice(Sequence& sequence);
+  void add_scores(Slice& slice);
   void fork_siblings(Sequence& sequence, std::int32_t slice);
   void add_sample(Sequence& sequence, std::int32_t slice);
 
   // commit()
   Step& take_oldest(const StepPlan& plan);
   void finish_marked();
-  void advance(const Slice& slice);
+  void advance(const Slice& slice, std::int32_t first_score);
   void advance_sample(const PlannedSample& planned, const Slice& slice, std::int32_t sample, TokenId token,
                       FinishReason verdict);
   void announce(RequestState& owner);

@@ -19,8 +19,7 @@ Sequence* Scheduler::try_newcomer(Sequence& newcomer, bool& admitting) {
   admitting = newcomer.preempted_at != num_schedules_ && newcomer.num_samples_in_flight == 0 && has_place(newcomer);
   if (!admitting) return nullptr;
   BlockTable table = blocks_.make_table(newcomer.owner->domain);
-  // The last known token is computed in any case, for what comes after it.
-  blocks_.adopt(table, newcomer.known_tokens().first(static_cast<std::size_t>(newcomer.num_tokens() - 1)));
+  blocks_.adopt(table, newcomer.known_tokens().first(static_cast<std::size_t>(newcomer.num_adoptable())));
   if (Sequence* other = awaited_by(newcomer, table)) {
     queue_.set_aside(newcomer);
     admitting = queue_.num_aside() + running_.size() < max_running();
@@ -43,6 +42,7 @@ Sequence* Scheduler::awaited_by(const Sequence& newcomer, const BlockTable& tabl
     if (is_sibling && newcomer.admission == 0 && other->num_scheduled < other->num_prompt_tokens()) return other;
     if (other->owner->domain.id != newcomer.owner->domain.id || other->blocks.tip().id != table.tip().id) continue;
     if (end > other->num_tokens() || end > newcomer.num_tokens()) continue;
+    if (newcomer.num_adoptable() < std::min(end, newcomer.num_tokens() - 1)) continue;  // it has no use for it
     const auto block = [&](const Sequence& sequence) {
       return sequence.known_tokens().subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
     };
@@ -62,7 +62,7 @@ bool Scheduler::admit(Sequence& sequence, BlockTable table) {
   const std::int32_t missing = blocks_.blocks_for(num_tokens) - table.size();
   PartialHit partial = blocks_.partial_hit(
       table, sequence.known_tokens().subspan(static_cast<std::size_t>(num_adopted),
-                                             static_cast<std::size_t>(num_tokens - 1 - num_adopted)));
+                                             static_cast<std::size_t>(sequence.num_adoptable() - num_adopted)));
   const auto for_source = [&] { return partial.num_tokens > 0 && blocks_.ref_count(partial.block) == 0 ? 1 : 0; };
   while (!take_places(sequence, missing + for_source())) {
     if (for_source() > 0) {
@@ -91,7 +91,8 @@ bool Scheduler::admit(Sequence& sequence, BlockTable table) {
     owner.first_scheduled = now_;
     owner.num_cached_tokens = sequence.num_computed;
     counts_.cached_tokens += sequence.num_computed;
-    if (shares_cache(owner.request)) counts_.queried_tokens += sequence.num_prompt_tokens();
+    if (shares_cache(owner.request) && !owner.request.wants_scores())
+      counts_.queried_tokens += sequence.num_prompt_tokens();
     --queue_load_.requests;
     queue_load_.prompt_tokens -= sequence.num_prompt_tokens();
   }

@@ -58,7 +58,10 @@ std::optional<std::string> Scheduler::broken_sequence(const Sequence& sequence) 
   if (sequence.num_scheduled > sequence.num_known()) return "scheduled more than is known";
   if (num_in_flight_ == 0 && sequence.num_computed != sequence.num_scheduled) return "scheduled, and no step in flight";
   if (num_in_flight_ == 0 && sequence.num_samples_in_flight != 0) return "a sample, and no step in flight";
-  if (sequence.num_output_tokens() >= sequence.owner->request.max_tokens) return "over its max_tokens";
+  if (sequence.num_output_tokens() >= std::max<std::int64_t>(sequence.owner->request.max_tokens, 1)) {
+    return "over its max_tokens";
+  }
+  if (sequence.num_to_score(sequence.num_scheduled) > sequence.owner->num_scored) return "scheduled and not scored";
   if (blocks_.blocks_for(sequence.num_scheduled) > sequence.blocks.size()) return "its table is too short";
   if (sequence.blocks.num_sealed() != sequence.num_computed / limits_.block_size)
     return "not all that is full is sealed";

@@ -20,7 +20,11 @@ const Events& Scheduler::commit(const StepPlan& plan, std::span<const TokenId> t
     refused_since_step_ = false;
   }
   finish_marked();
-  for (const Slice& slice : plan.slices) advance(slice);
+  std::int32_t num_scores = 0;
+  for (const Slice& slice : plan.slices) {
+    advance(slice, num_scores);
+    num_scores += slice.num_scored;
+  }
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     const PlannedSample& planned = plan.samples[i];
     advance_sample(planned, plan.slices[static_cast<std::size_t>(planned.slice)], static_cast<std::int32_t>(i),
@@ -70,15 +74,25 @@ void Scheduler::finish_marked() {
   marked_.clear();
 }
 
-// The slice's K and V are in the cache.
-void Scheduler::advance(const Slice& slice) {
+// The slice's K and V are in the cache. What it scored is its request's, though the sequence may be preempted or ended.
+void Scheduler::advance(const Slice& slice, std::int32_t first_score) {
   Sequence& sequence = *slice.sequence;
+  if (slice.num_scored > 0 && sequence.owner->num_live > 0) {
+    announce(*sequence.owner);
+    events_.scored.push_back({sequence.owner->request.id, first_score, slice.num_scored});
+  }
   if (sequence.state == SequenceState::kEnded) return;
   announce(*sequence.owner);
   count_computed(slice);
   if (slice.epoch != sequence.epoch) return;
   FOLIO_CHECK(sequence.num_computed == slice.first, "slices of a sequence commit in order, without a gap");
   set_computed(sequence, slice.first + slice.count);
+  // Nothing is to be sampled after the prompt, by none of its sequences.
+  RequestState& owner = *sequence.owner;
+  if (owner.request.max_tokens == 0 && sequence.num_computed == sequence.num_prompt_tokens()) {
+    counts_.answered_prompt_tokens += sequence.num_prompt_tokens();
+    finish_all(owner, FinishReason::kLength);
+  }
 }
 
 // A token of a sequence that was preempted in the meantime is as good as any: its K/V are gone, not what it said.

@@ -49,7 +49,10 @@ Duration Scheduler::until_next_schedule() const {
 
 void Scheduler::grant(Sequence& sequence, std::int64_t count) {
   if (sequence.num_granted == 0) granted_.push_back(&sequence);
-  load_.add_slice(sequence.num_scheduled + sequence.num_granted, count, sequence.num_granted == 0 ? 1 : 0);
+  const std::int64_t first = sequence.num_scheduled + sequence.num_granted;
+  const std::int64_t num_scored =
+      sequence.num_to_score(first + count) - std::max(sequence.num_to_score(first), sequence.owner->num_scored);
+  load_.add_slice(first, count, (sequence.num_granted == 0 ? 1 : 0) + std::max<std::int64_t>(num_scored, 0));
   sequence.num_granted += static_cast<std::int32_t>(count);
   num_granted_ += static_cast<std::int32_t>(count);
 }
@@ -203,7 +206,8 @@ bool Scheduler::first_wants_chunk() const {
 std::int64_t Scheduler::chunk_room(const Sequence& sequence, std::int64_t first) const {
   const bool keep_one = first_wants_chunk() && running_.front() != &sequence;
   const std::int64_t left = std::max(num_left() - (keep_one ? 1 : 0), 0);
-  return fitting(load_, num_outputs_ > 0, first, left, granted_.size() == num_outputs_);
+  const ChunkStart start{first, std::max(first, sequence.owner->num_scored) < sequence.num_to_score(first + left)};
+  return fitting(load_, num_outputs_ > 0, start, left, granted_.size() == num_outputs_);
 }
 
 Sequence* Scheduler::next_for_chunk(std::size_t& next_running, bool& admitting) {
@@ -246,18 +250,32 @@ const StepPlan& Scheduler::emit_plan() {
 
 void Scheduler::add_slice(Sequence& sequence) {
   StepPlan& plan = newest().plan;
-  const bool reaches_end = sequence.num_granted == sequence.num_known() - sequence.num_scheduled;
+  const bool reaches_end = sequence.num_granted == sequence.num_known() - sequence.num_scheduled &&
+                           sequence.owner->request.max_tokens > 0;  // else there is nothing behind it
   Slice slice{&sequence, sequence.num_scheduled, sequence.num_granted, reaches_end ? 1 : 0, -1, sequence.epoch};
+  add_scores(slice);
   FOLIO_CHECK(blocks_.is_writable(sequence.blocks, slice.first, sources_), "a slice writes into blocks of its own");
   if (slice.first >= sequence.num_tokens()) slice.in_flight_row = sequence.sample_row;
   sequence.num_scheduled += slice.count;
   plan.num_tokens += slice.count;
   plan.slices.push_back(slice);
-  newest().load.add_slice(slice.first, slice.count, slice.num_logits);
+  newest().load.add_slice(slice.first, slice.count, slice.num_logits + slice.num_scored);
   if (!reaches_end) return;
   const auto index = static_cast<std::int32_t>(plan.slices.size() - 1);
   add_sample(sequence, index);
   if (sequence.num_scheduled == sequence.num_prompt_tokens()) fork_siblings(sequence, index);
+}
+
+// Each position is scored by the first plan that computes it after those before it were: whoever comes to it later,
+// because it was preempted or is another of n, finds it counted.
+void Scheduler::add_scores(Slice& slice) {
+  RequestState& owner = *slice.sequence->owner;
+  const std::int64_t end = slice.sequence->num_to_score(slice.first + slice.count);
+  if (end <= owner.num_scored) return;
+  FOLIO_CHECK(slice.first <= owner.num_scored, "no position is passed over");
+  slice.first_scored = owner.num_scored;
+  slice.num_scored = static_cast<std::int32_t>(end - owner.num_scored);
+  owner.num_scored = end;
 }
 
 void Scheduler::add_sample(Sequence& sequence, std::int32_t slice) {

@@ -39,6 +39,9 @@ struct RequestState {
   std::int64_t num_uncached_tokens = 0;  // of the prompt, on arrival
   bool started = false;                  // a sequence was admitted at some time
   bool announced = false;                // commit said so
+  // If its prompt's log probabilities are asked for: of the positions [0, num_scored) they are in plans. What is cached
+  // further on is computed all the same.
+  std::int64_t num_scored = 0;
   bool pin_tried = false;
   std::int64_t num_cached_tokens = 0;
   std::int64_t num_pinned_tokens = 0;
@@ -89,9 +92,20 @@ struct Sequence {
   std::span<const TokenId> known_tokens() const { return tokens.empty() ? owner->request.prompt : tokens; }
   std::int64_t num_output_tokens() const { return num_tokens() - num_prompt_tokens(); }
   std::int64_t num_known() const { return num_tokens() + num_samples_in_flight; }
-  // Positions that can be planned now. The last token that a sequence may give is never computed.
+  // Positions that can be planned now. The last token that a sequence may give is never computed; a prompt always is.
   std::int64_t num_pending() const {
-    return std::min(num_known(), num_prompt_tokens() + owner->request.max_tokens - 1) - num_scheduled;
+    const std::int64_t num_outputs = std::max<std::int64_t>(owner->request.max_tokens - 1, 0);
+    return std::min(num_known(), num_prompt_tokens() + num_outputs) - num_scheduled;
+  }
+  // How many of the positions [0, end) are, or will be, in plans with their scores: all but the prompt's last.
+  std::int64_t num_to_score(std::int64_t end) const {
+    return owner->request.wants_scores() ? std::min(end, num_prompt_tokens() - 1) : 0;
+  }
+  // How many of its first tokens may come from the cache: the last known one is computed in any case, for what comes
+  // after it, and what is to be scored is computed too.
+  std::int64_t num_adoptable() const {
+    const bool scores = owner->num_scored < num_to_score(num_prompt_tokens());
+    return std::min(num_tokens() - 1, scores ? owner->num_scored : num_tokens());
   }
 };
 

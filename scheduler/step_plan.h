@@ -19,6 +19,10 @@ struct Slice {
   // was made (depth 2 only); -1: all tokens are in the sequence.
   std::int32_t in_flight_row = -1;
   std::uint64_t epoch = 0;  // of the sequence, when planned
+  // Positions [first_scored, first_scored + num_scored) of the slice: the log probability of the prompt's token behind
+  // each is asked for, and no plan before asked for it.
+  std::int64_t first_scored = 0;
+  std::int32_t num_scored = 0;
 };
 
 // The next token of a sequence, from the logits of a slice: its own, or that of the sibling that it was forked from in

@@ -20,12 +20,26 @@ v1::Output& output_of(v1::GenerateChunk& chunk, std::int32_t index) {
   return output;
 }
 
-std::size_t set_logprob(const Tokenizer& tokenizer, TokenId id, float logprob, v1::TokenLogprob& out) {
+std::size_t set_token(const Tokenizer& tokenizer, TokenId id, v1::TokenLogprob& out) {
   const std::string_view piece = tokenizer.piece(id);
   out.set_token(id);
-  out.set_logprob(logprob);
   out.set_piece(piece.data(), piece.size());
   return kLogprobBytes + piece.size();
+}
+
+void spend(std::size_t bytes, std::size_t& budget) {
+  budget -= std::min(budget, bytes);
+}
+
+// Gives out bytes[next, ...) as text, up to `budget` bytes of it: one that is not UTF-8 becomes three.
+void render_text(std::string_view bytes, std::size_t& next, Utf8Stream& text, std::string& out, std::size_t& budget) {
+  while (next < bytes.size() && budget > 0) {
+    const std::size_t before = out.size();
+    const std::size_t count = std::min(budget / 3 + 1, bytes.size() - next);
+    text.push(bytes.substr(next, count), out);
+    next += count;
+    spend(std::max(count, out.size() - before), budget);
+  }
 }
 
 }  // namespace
@@ -51,10 +65,21 @@ v1::FinishReason to_proto(FinishReason reason) {
 }
 
 ChunkRenderer::ChunkRenderer(const Tokenizer& tokenizer, Answer answer)
-    : tokenizer_(tokenizer), answer_(std::move(answer)), text_(static_cast<std::size_t>(answer_.n)) {}
+    : tokenizer_(tokenizer), answer_(std::move(answer)), indices_(static_cast<std::size_t>(answer_.n)) {
+  if (answer_.echo) return;
+  for (Index& index : indices_) index.text.begin_after(answer_.prompt);
+}
 
 void ChunkRenderer::add(TokenStream::Taken taken) {
-  if (taken.prompt) prompt_ = taken.prompt;
+  if (taken.prompt) {
+    prompt_ = taken.prompt;
+    prompt_due_ = true;
+  }
+  if (!has_prompt_logprobs()) {
+    prompt_logprobs_.clear();
+    next_prompt_logprob_ = 0;
+  }
+  std::move(taken.prompt_logprobs.begin(), taken.prompt_logprobs.end(), std::back_inserter(prompt_logprobs_));
   std::move(taken.outputs.begin(), taken.outputs.end(), std::back_inserter(deltas_));
   if (taken.end) end_ = std::move(taken.end);
 }
@@ -62,15 +87,8 @@ void ChunkRenderer::add(TokenStream::Taken taken) {
 bool ChunkRenderer::next(v1::GenerateChunk& chunk) {
   chunk.Clear();
   if (end_given_) return false;
-  if (prompt_) {
-    v1::PromptInfo& info = *chunk.mutable_prompt_info();
-    info.set_id(answer_.id);
-    info.set_num_tokens(prompt_->prompt_tokens);
-    info.set_cached_tokens(prompt_->cached_tokens);
-    prompt_.reset();
-    given_ = true;
-  }
   std::size_t budget = kMaxChunkBytes;
+  if (prompt_due_ || has_prompt_logprobs()) render_prompt(chunk, budget);
   while (!deltas_.empty() && budget > 0) {
     given_ = true;
     if (render_front(chunk, budget)) {
@@ -86,23 +104,37 @@ bool ChunkRenderer::next(v1::GenerateChunk& chunk) {
   return chunk.has_prompt_info() || chunk.outputs_size() > 0 || chunk.has_usage();
 }
 
+void ChunkRenderer::render_prompt(v1::GenerateChunk& chunk, std::size_t& budget) {
+  v1::PromptInfo& info = *chunk.mutable_prompt_info();
+  info.set_id(answer_.id);
+  info.set_num_tokens(prompt_->prompt_tokens);
+  info.set_cached_tokens(prompt_->cached_tokens);
+  prompt_due_ = false;
+  given_ = true;
+  while (has_prompt_logprobs() && budget > 0) {
+    const SampledToken& token = prompt_logprobs_[next_prompt_logprob_++];
+    v1::TokenLogprob& entry = *info.add_logprobs();
+    const bool is_first = !std::exchange(first_prompt_token_given_, true);  // nothing before it says how likely it was
+    spend(is_first ? set_token(tokenizer_, token.id, entry) : set_logprobs(token, entry), budget);
+  }
+}
+
 bool ChunkRenderer::render_front(v1::GenerateChunk& chunk, std::size_t& budget) {
   const OutputDelta& delta = deltas_.front();
   v1::Output& output = output_of(chunk, delta.index);
-  Utf8Stream& text = text_[static_cast<std::size_t>(delta.index)];
-  const auto spend = [&budget](std::size_t bytes) { budget -= std::min(budget, bytes); };
+  Index& index = indices_[static_cast<std::size_t>(delta.index)];
+  std::string& text = *output.mutable_text();
 
-  const std::size_t num_bytes = std::min(budget, delta.bytes.size() - next_byte_);
-  text.push(std::string_view(delta.bytes).substr(next_byte_, num_bytes), *output.mutable_text());
-  next_byte_ += num_bytes;
-  spend(num_bytes);
+  if (answer_.echo) render_text(answer_.prompt, index.next_prompt_byte, index.text, text, budget);
+  render_text(delta.bytes, next_byte_, index.text, text, budget);
   while (next_token_ < delta.tokens.size() && budget > 0) {
-    spend(render_token(delta.tokens[next_token_], output));
+    spend(render_token(delta.tokens[next_token_], output), budget);
     ++next_token_;
   }
-  if (next_byte_ < delta.bytes.size() || next_token_ < delta.tokens.size()) return false;
+  const bool echoed = !answer_.echo || index.next_prompt_byte == answer_.prompt.size();
+  if (!echoed || next_byte_ < delta.bytes.size() || next_token_ < delta.tokens.size()) return false;
   if (delta.finish != FinishReason::kNone) {
-    text.finish(*output.mutable_text());
+    index.text.finish(text);
     render_finish(delta, output);
   }
   return true;
@@ -111,9 +143,17 @@ bool ChunkRenderer::render_front(v1::GenerateChunk& chunk, std::size_t& budget) 
 std::size_t ChunkRenderer::render_token(const SampledToken& token, v1::Output& output) const {
   output.add_tokens(token.id);
   if (!answer_.logprobs) return kTokenBytes;
-  v1::TokenLogprob& entry = *output.add_logprobs();
-  std::size_t bytes = kTokenBytes + set_logprob(tokenizer_, token.id, token.logprob, entry);
-  for (const TokenLogprob& top : token.top) bytes += set_logprob(tokenizer_, top.id, top.logprob, *entry.add_top());
+  return kTokenBytes + set_logprobs(token, *output.add_logprobs());
+}
+
+std::size_t ChunkRenderer::set_logprobs(const SampledToken& token, v1::TokenLogprob& out) const {
+  std::size_t bytes = set_token(tokenizer_, token.id, out);
+  out.set_logprob(token.logprob);
+  for (const TokenLogprob& top : token.top) {
+    v1::TokenLogprob& entry = *out.add_top();
+    bytes += set_token(tokenizer_, top.id, entry);
+    entry.set_logprob(top.logprob);
+  }
   return bytes;
 }
 
@@ -144,7 +184,8 @@ void ChunkRenderer::render_end(v1::GenerateChunk& chunk) {
 }
 
 void join_chunk(const v1::GenerateChunk& chunk, v1::GenerateResponse& response) {
-  if (chunk.has_prompt_info()) *response.mutable_prompt_info() = chunk.prompt_info();
+  // The same numbers each time, and more log probabilities.
+  if (chunk.has_prompt_info()) response.mutable_prompt_info()->MergeFrom(chunk.prompt_info());
   for (const v1::Output& part : chunk.outputs()) {
     while (response.outputs_size() <= part.index()) response.add_outputs()->set_index(response.outputs_size() - 1);
     v1::Output& whole = *response.mutable_outputs(part.index());

@@ -32,12 +32,13 @@ ChatInput chat_input(const Request& request) {
 }
 
 template <class Request>
-Result<ChatTemplate::Rendered> render_chat(const ChatTemplate& chat_template, const Request& request) {
+Result<ChatTemplate::Rendered> render_chat(const ChatTemplate& chat_template, const Request& request,
+                                           std::size_t max_bytes = std::string::npos) {
   if (!chat_template.available()) {
     return Error{ErrorCode::kFailedPrecondition, "chat is not available: " + chat_template.error()};
   }
   if (request.messages().empty()) return invalid("messages: empty");
-  return chat_template.render(chat_input(request));
+  return chat_template.render(chat_input(request), max_bytes);
 }
 
 void log_accepted(RequestId id, const std::string& label) {
@@ -62,6 +63,21 @@ std::optional<Error> check_text_size(std::size_t num_bytes, std::int32_t max_con
   return invalid("prompt: " + std::to_string(num_bytes) + " bytes of text are over the limit of " +
                  std::to_string(limit) + ": the context of " + std::to_string(max_context) + " tokens, of at most " +
                  std::to_string(max_piece_bytes) + " bytes each");
+}
+
+// What decode() makes a text of; without `whole` its end alone, at least three bytes of it where there are so many.
+std::string prompt_bytes(const Tokenizer& tokenizer, std::span<const TokenId> ids, bool skip_special, bool whole) {
+  const auto is_text = [&](TokenId id) { return !skip_special || !is_special(tokenizer.kind(id)); };
+  std::size_t first = whole ? 0 : ids.size();
+  for (std::size_t num_bytes = 0; first > 0 && num_bytes < 3;) {
+    const TokenId id = ids[--first];
+    if (is_text(id)) num_bytes += tokenizer.piece(id).size();
+  }
+  std::string bytes;
+  for (const TokenId id : ids.subspan(first)) {
+    if (is_text(id)) bytes.append(tokenizer.piece(id));
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -123,7 +139,8 @@ Result<std::vector<TokenId>> Generation::prompt_ids(const v1::GenerateRequest& r
 }
 
 Result<std::vector<TokenId>> Generation::prompt_ids(const v1::ChatRequest& request) const {
-  auto rendered = render_chat(chat_template_, request);
+  const std::size_t max_bytes = static_cast<std::size_t>(engine_.max_context()) * max_piece_bytes_;
+  auto rendered = render_chat(chat_template_, request, max_bytes);
   if (!rendered) return rendered.error();
   if (rendered->tokens.empty()) return invalid("messages: the rendered prompt has no token");
   return std::move(rendered->tokens);
@@ -227,6 +244,7 @@ template <class Request>
 Result<RequestId> GenerationCall::submit(const Request& request) {
   auto options = check_options(request, generation_.limits_);
   if (!options) return options.error();
+  if (auto error = check_caller(caller_, options->tenant, options->priority)) return *error;
   const Error too_late{ErrorCode::kDeadlineExceeded, "the deadline passed before the first token"};
   GenerationRequest out;
   if (options->time_limit_ms > 0) out.deadline = arrival_ + std::chrono::milliseconds(options->time_limit_ms);
@@ -245,14 +263,18 @@ Result<RequestId> GenerationCall::submit(const Request& request) {
   out.stopping = std::move(options->stopping);
   out.n = options->n;
   out.priority = options->priority;
-  out.tenant = std::move(options->tenant);
+  out.tenant = tenant_of(caller_, options->tenant);
   out.cache = std::move(options->cache);
+  out.cache.salt = cache_domain(caller_, out.cache.salt);
   out.skip_special = options->skip_special;
-  answer_ = ChunkRenderer::Answer{.id = 0,
-                                  .seed = out.sampling.seed,
-                                  .n = out.n,
-                                  .logprobs = out.sampling.num_logprobs >= 0,
-                                  .stop = out.stopping.stop};
+  answer_ =
+      ChunkRenderer::Answer{.id = 0,
+                            .seed = out.sampling.seed,
+                            .n = out.n,
+                            .logprobs = out.sampling.num_logprobs >= 0,
+                            .stop = out.stopping.stop,
+                            .prompt = prompt_bytes(generation_.tokenizer_, out.prompt, out.skip_special, options->echo),
+                            .echo = options->echo};
   stream_ = std::make_shared<TokenStream>([weak = weak_from_this()] {
     if (const auto call = weak.lock()) call->wake();
   });

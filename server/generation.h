@@ -62,9 +62,10 @@ class Generation {
   Result<v1::DetokenizeResponse> detokenize(const v1::DetokenizeRequest& request) const;
   Result<v1::ApplyChatTemplateResponse> apply_chat_template(const v1::ApplyChatTemplateRequest& request) const;
 
-  // The prompt's ids, at least one. A text is refused before it is tokenised when it has more bytes than the context
-  // has room for in tokens of the longest piece: the one worker's time belongs to all. (By size alone: such a text
-  // could still fit if most of its bytes have no token, or if it is spelled in U+2581 where pieces have spaces.)
+  // The prompt's ids, at least one. A text (a rendered chat too) is refused before it is tokenised when it has more
+  // bytes than the context has room for in tokens of the longest piece: the one worker's time belongs to all. (By size
+  // alone: such a text could still fit if most of its bytes have no token, or if it is spelled in U+2581 where pieces
+  // have spaces.)
   Result<std::vector<TokenId>> prompt_ids(const v1::GenerateRequest& request) const;
   Result<std::vector<TokenId>> prompt_ids(const v1::ChatRequest& request) const;
 

@@ -125,7 +125,7 @@ void add_cache(Exposition& out, const LoadSnapshot& load, const MetricsOptions& 
 }
 
 void add_tokens(Exposition& out, const LoadSnapshot& load) {
-  out.counter("prompt_tokens_total", "Prompt tokens, cached ones too, of requests that gave a token.",
+  out.counter("prompt_tokens_total", "Prompt tokens, cached ones too, of requests whose prompt is done.",
               load.answered_prompt_tokens);
   out.counter("prompt_tokens_computed_total", "Prompt tokens that were computed.", load.prompt_tokens);
   out.counter("generation_tokens_total", "Output tokens.", load.output_tokens);

@@ -15,6 +15,7 @@ namespace {
 constexpr std::size_t kMaxRequestIdBytes = 256;
 constexpr std::size_t kMaxStopStrings = 64;
 constexpr std::size_t kMaxStopBytes = 1024;
+constexpr std::size_t kMaxAllStopBytes = 8192;  // a queue full of requests holds so many each, times six
 constexpr std::size_t kMaxStopTokenIds = 1024;
 constexpr std::size_t kMaxLogitBias = 1024;
 constexpr std::size_t kMaxQuotedBytes = 80;
@@ -103,8 +104,8 @@ MaybeError check_sampling(const v1::SamplingOptions& in, TokenId vocab_size, Sam
 
 MaybeError check_stopping(const v1::StoppingOptions& in, TokenId vocab_size, StoppingParams& out) {
   if (in.has_max_tokens()) {
-    if (in.max_tokens() < 1) {
-      return invalid("stopping.max_tokens: " + std::to_string(in.max_tokens()) + " is below 1");
+    if (in.max_tokens() < 0) {
+      return invalid("stopping.max_tokens: " + std::to_string(in.max_tokens()) + " is below 0");
     }
     out.max_tokens = in.max_tokens();
   }
@@ -114,12 +115,15 @@ MaybeError check_stopping(const v1::StoppingOptions& in, TokenId vocab_size, Sto
   }
   out.min_tokens = in.min_tokens();
   if (auto error = check_count("stopping.stop", in.stop().size(), kMaxStopStrings, "strings")) return error;
+  std::size_t num_bytes = 0;
   for (int i = 0; i < in.stop_size(); ++i) {
     const std::string field = "stopping.stop[" + std::to_string(i) + "]";
     if (in.stop(i).empty()) return invalid(field + ": empty");
     if (auto error = check_count(field, in.stop(i).size(), kMaxStopBytes, "bytes")) return error;
     out.stop.push_back(in.stop(i));
+    num_bytes += in.stop(i).size();
   }
+  if (auto error = check_count("stopping.stop", num_bytes, kMaxAllStopBytes, "bytes together")) return error;
   if (auto error = check_count("stopping.stop_token_ids", in.stop_token_ids().size(), kMaxStopTokenIds, "ids")) {
     return error;
   }
@@ -135,19 +139,6 @@ MaybeError check_cache(const v1::CacheOptions& in, CacheParams& out) {
   out.salt = in.salt();
   out.bypass = in.bypass();
   out.pin_ms = in.pin_ms();
-  return std::nullopt;
-}
-
-// Fields whose feature does not exist yet: set means refused, never ignored.
-template <class Request>
-MaybeError check_unsupported(const Request& request) {
-  const std::pair<const char*, bool> fields[] = {
-      {"prompt_logprobs", request.has_prompt_logprobs()},
-      {"echo", request.echo()},
-  };
-  for (const auto& [field, set] : fields) {
-    if (set) return invalid(std::string(field) + ": not supported yet");
-  }
   return std::nullopt;
 }
 
@@ -179,7 +170,6 @@ Result<CheckedOptions> check_options(const Request& request, const RequestLimits
   CheckedOptions out;
   if (auto error = check_model(request.model(), limits)) return *error;
   if (auto error = check_count("request_id", request.request_id().size(), kMaxRequestIdBytes, "bytes")) return *error;
-  if (auto error = check_unsupported(request)) return *error;
   if (auto error = check_sampling(request.sampling(), limits.vocab_size, out.sampling)) return *error;
   if (auto error = check_stopping(request.stopping(), limits.vocab_size, out.stopping)) return *error;
   if (auto error = check_cache(request.cache(), out.cache)) return *error;
@@ -189,6 +179,11 @@ Result<CheckedOptions> check_options(const Request& request, const RequestLimits
     if (auto error = check_int("logprobs", request.logprobs(), 0, kMaxLogprobs)) return *error;
     out.sampling.num_logprobs = request.logprobs();
   }
+  if (request.has_prompt_logprobs()) {
+    if (auto error = check_int("prompt_logprobs", request.prompt_logprobs(), 0, kMaxLogprobs)) return *error;
+    out.sampling.num_prompt_logprobs = request.prompt_logprobs();
+  }
+  out.echo = request.echo();
   out.has_seed = request.sampling().has_seed();
   out.sampling.seed = request.sampling().seed();
   out.tenant = request.tenant();

@@ -35,6 +35,7 @@ struct CheckedOptions {
   std::int32_t priority = 0;
   std::uint32_t time_limit_ms = 0;  // 0: none
   bool skip_special = true;
+  bool echo = false;
 };
 
 // Request: v1::GenerateRequest or v1::ChatRequest, which share these fields.

@@ -86,9 +86,11 @@ class Backend {
                        Activation activation, const WeightMatrix& down) = 0;
   // x += norm(gated * down^T); norm.weight may be null. After gate_up with the same `down`.
   virtual void down_add(const WeightMatrix& down, Norm norm, float* x) = 0;
-  // Logits of the batch's logit rows: norm(x[row]) * W^T.
-  virtual Logits logits(const float* x, Norm norm, const WeightMatrix& matrix) = 0;
+  // norm(x[row]) * W^T for each of these rows, in memory that the next call uses again.
+  virtual Logits logits(const float* x, Norm norm, const WeightMatrix& matrix, std::span<const std::int32_t> rows) = 0;
   virtual void sample(const Logits& logits, std::span<const SampleRequest> samples, std::span<SampledToken> out) = 0;
+  // Row i of the logits scores scores[i].
+  virtual void score(const Logits& logits, std::span<const ScoreRequest> scores, std::span<SampledToken> out) = 0;
 };
 
 }  // namespace folio

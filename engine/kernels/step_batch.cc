@@ -12,6 +12,7 @@ void StepBatch::clear() {
   block_ids.clear();
   logit_rows.clear();
   samples.clear();
+  scores.clear();
   copies.clear();
 }
 

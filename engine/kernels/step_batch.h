@@ -10,6 +10,7 @@
 //   block_start [0, 2, 3]
 //   block_ids   [7, 2, 9]            B = 3
 //   logit_rows  [0]                  R = 1: row 0 of the T tokens
+//   scores      [{1, b1}, {2, b2}]   P = 2, if B's prompt is scored: b1 by the logits of row 1, which holds b0 ...
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -26,7 +27,7 @@ struct BlockCopy {
   BlockId to = 0;
 };
 
-// Float logits of a step's logit rows, [rows][vocab_size] contiguous; valid until the next forward. May be overwritten.
+// Float logits of rows of a step, [rows][vocab_size] contiguous; valid until the next are computed. May be overwritten.
 struct Logits {
   float* data = nullptr;
   std::int32_t rows = 0;
@@ -46,6 +47,7 @@ struct StepBatch {
   std::vector<BlockId> block_ids;         // [B]
   std::vector<std::int32_t> logit_rows;   // [R] rows of T, ascending
   std::vector<SampleRequest> samples;     // [Q] logit_row indexes R
+  std::vector<ScoreRequest> scores;       // [P] rows ascending; their logits are computed in groups, never at once
   std::vector<BlockCopy> copies;          // done before anything is written
 
   std::int32_t num_tokens() const { return static_cast<std::int32_t>(tokens.size()); }

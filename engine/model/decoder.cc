@@ -1,5 +1,7 @@
 #include "engine/model/decoder.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace folio {
@@ -36,10 +38,15 @@ Logits Decoder::forward(const StepBatch& batch) {
     run_attention(weights_.layers[i], static_cast<int>(i), x);
     run_feed_forward(weights_.layers[i], x);
   }
-  const Logits logits =
-      backend_->logits(x, norm(weights_.output_norm), weights_.own_output ? *weights_.own_output : *weights_.embedding);
+  x_ = x;
+  const Logits result = logits(batch.logit_rows);
   timer_.lap(ForwardPhase::kLogits);
-  return logits;
+  return result;
+}
+
+Logits Decoder::logits(std::span<const std::int32_t> rows) {
+  const WeightMatrix& output = weights_.own_output ? *weights_.own_output : *weights_.embedding;
+  return backend_->logits(x_, norm(weights_.output_norm), output, rows);
 }
 
 void Decoder::run_attention(const DecoderLayer& layer, int index, float* x) {
@@ -74,6 +81,15 @@ void Decoder::run_feed_forward(const DecoderLayer& layer, float* x) {
 
 void Decoder::sample(const Logits& logits, std::span<const SampleRequest> samples, std::span<SampledToken> out) {
   backend_->sample(logits, samples, out);
+}
+
+void Decoder::score(std::span<const ScoreRequest> scores, std::span<SampledToken> out) {
+  for (std::size_t begin = 0; begin < scores.size(); begin += kMaxScoredRows) {
+    const std::span<const ScoreRequest> group = scores.subspan(begin, std::min(kMaxScoredRows, scores.size() - begin));
+    score_rows_.clear();
+    for (const ScoreRequest& request : group) score_rows_.push_back(request.row);
+    backend_->score(logits(score_rows_), group, out.subspan(begin, group.size()));
+  }
 }
 
 }  // namespace folio

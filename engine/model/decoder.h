@@ -21,6 +21,7 @@ class Decoder final : public Model {
 
   Logits forward(const StepBatch& batch) override;
   void sample(const Logits& logits, std::span<const SampleRequest> samples, std::span<SampledToken> out) override;
+  void score(std::span<const ScoreRequest> scores, std::span<SampledToken> out) override;
   ForwardTimes forward_times() const override { return timer_.times(); }
   std::int32_t vocab_size() const override { return config_.vocab_size; }
   std::int32_t max_context() const override { return max_context_; }
@@ -30,6 +31,7 @@ class Decoder final : public Model {
   KvCache& cache() { return *cache_; }
 
  private:
+  Logits logits(std::span<const std::int32_t> rows);
   void run_attention(const DecoderLayer& layer, int index, float* x);
   void run_feed_forward(const DecoderLayer& layer, float* x);
   Norm norm(const std::vector<float>& weight) const {
@@ -44,6 +46,8 @@ class Decoder final : public Model {
   DecoderWeights weights_;
   std::vector<Rope> ropes_;  // one for each AttentionKind
   std::int32_t num_tokens_ = 0;
+  const float* x_ = nullptr;              // [num_tokens][hidden_size] of the last forward, after its last layer
+  std::vector<std::int32_t> score_rows_;  // scratch
   ForwardTimer timer_;
 };
 

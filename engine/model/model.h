@@ -18,6 +18,10 @@ class Model {
   virtual Logits forward(const StepBatch& batch) = 0;
   // Samples batch.samples from logits of this model: out[i] belongs to samples[i].
   virtual void sample(const Logits& logits, std::span<const SampleRequest> samples, std::span<SampledToken> out) = 0;
+  // Scores the last forward's batch.scores: out[i] belongs to scores[i]. At most kMaxScoredRows rows of logits are in
+  // memory at a time, whatever is asked; those that forward gave are gone. Throws as forward.
+  virtual void score(std::span<const ScoreRequest> scores, std::span<SampledToken> out) = 0;
+  static constexpr std::size_t kMaxScoredRows = 64;
   // Where the last forward spent its time; zeros where it is not known. Engine thread only.
   virtual ForwardTimes forward_times() const { return {}; }
 

@@ -87,8 +87,9 @@ TokenId row_argmax(std::span<const float> row) {
       best_start = start;
     }
   }
+  if (best == kNothing) return -1;
   const auto found = std::find(row.begin() + static_cast<std::ptrdiff_t>(best_start), row.end(), best);
-  return found == row.end() ? 0 : static_cast<TokenId>(found - row.begin());
+  return static_cast<TokenId>(found - row.begin());
 }
 
 void RowWeights::fill(std::span<const float> row, float max, float temperature) {

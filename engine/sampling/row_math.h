@@ -51,7 +51,7 @@ double natural_log(double x);
 
 // The largest value; -infinity when there is none above it.
 float row_max(std::span<const float> row);
-// The lowest index of the largest value; 0 when all are NaN.
+// The lowest index of the largest value; -1 when none is above -infinity.
 TokenId row_argmax(std::span<const float> row);
 
 // Softmax weights of a row, and their sums in one fixed order.

@@ -22,6 +22,38 @@ double weight_of(std::span<const Candidate> candidates) {
   return sum;
 }
 
+// What is asked of the raw logits, before anything changes them.
+class RawRow {
+ public:
+  // Fills the `num_best` best into `top`.
+  void read(std::span<const float> logits, std::int32_t num_best, SamplerScratch& scratch,
+            std::vector<TokenLogprob>& top);
+  bool has_numbers() const { return max_ > kMinusInfinity; }
+  float logprob(float raw) const;
+
+ private:
+  float max_ = 0.0F;
+  double log_total_ = 0.0;  // log of the sum of e^(logit - max_)
+};
+
+void RawRow::read(std::span<const float> logits, std::int32_t num_best, SamplerScratch& scratch,
+                  std::vector<TokenLogprob>& top) {
+  max_ = row_max(logits);
+  scratch.weights.fill(logits, max_, 1.0F);
+  log_total_ = natural_log(std::max(scratch.weights.total(), 1.0));  // the largest weighs 1
+  if (num_best == 0) return;
+  std::vector<Candidate>& best = scratch.candidates;
+  select_best(logits, std::min(static_cast<std::size_t>(num_best), logits.size()), best);
+  std::sort(best.begin(), best.end(), ranks_before);
+  top.reserve(best.size());
+  for (const Candidate& candidate : best) top.push_back({candidate.id, logprob(candidate.value)});
+}
+
+float RawRow::logprob(float raw) const {
+  const double value = static_cast<double>(raw) - static_cast<double>(max_) - log_total_;
+  return value >= kLogprobFloor ? static_cast<float>(value) : kLogprobFloor;
+}
+
 // One row on its way through the steps, in their order. `logits` are the modified ones from modify() to restore().
 class RowSampler {
  public:
@@ -34,7 +66,6 @@ class RowSampler {
   SampledToken sample();
 
  private:
-  void read_raw(SampledToken& result);
   void modify();
   void apply_penalties();
   void count_tokens();
@@ -42,7 +73,6 @@ class RowSampler {
   void apply_mask();
   void change(TokenId id, float value);
   void restore();
-  float logprob(float raw) const;
   bool in_vocabulary(TokenId id) const { return id >= 0 && static_cast<std::size_t>(id) < logits_.size(); }
   bool is_greedy() const { return params_.top_k == 1 || !(params_.temperature >= std::numeric_limits<float>::min()); }
 
@@ -64,38 +94,21 @@ class RowSampler {
   const float temperature_;
   const std::span<float> logits_;
   SamplerScratch& scratch_;
-  float max_ = 0.0F;            // of the modified logits
-  float raw_max_ = 0.0F;        // of the raw ones
-  double log_raw_total_ = 0.0;  // log of the sum of e^(raw logit - raw_max_)
+  float max_ = 0.0F;  // of the modified logits
+  RawRow raw_;        // if log probabilities are asked for
 };
 
 SampledToken RowSampler::sample() {
   SampledToken result;
-  read_raw(result);
+  const bool wants_logprobs = params_.num_logprobs >= 0;
+  if (wants_logprobs) raw_.read(logits_, params_.num_logprobs, scratch_, result.top);
   modify();
   result.id = is_greedy() ? row_argmax(logits_) : choose();
   restore();
-  if (params_.num_logprobs >= 0) result.logprob = logprob(logits_[static_cast<std::size_t>(result.id)]);
+  if (wants_logprobs && result.id != kNoToken) {
+    result.logprob = raw_.logprob(logits_[static_cast<std::size_t>(result.id)]);
+  }
   return result;
-}
-
-// What is asked of the raw logits, before anything changes them.
-void RowSampler::read_raw(SampledToken& result) {
-  if (params_.num_logprobs < 0) return;
-  raw_max_ = row_max(logits_);
-  scratch_.weights.fill(logits_, raw_max_, 1.0F);
-  log_raw_total_ = natural_log(std::max(scratch_.weights.total(), 1.0));  // the largest weighs 1
-  if (params_.num_logprobs == 0) return;
-  std::vector<Candidate>& best = scratch_.candidates;
-  select_best(logits_, std::min(static_cast<std::size_t>(params_.num_logprobs), logits_.size()), best);
-  std::sort(best.begin(), best.end(), ranks_before);
-  result.top.reserve(best.size());
-  for (const Candidate& candidate : best) result.top.push_back({candidate.id, logprob(candidate.value)});
-}
-
-float RowSampler::logprob(float raw) const {
-  const double value = static_cast<double>(raw) - static_cast<double>(raw_max_) - log_raw_total_;
-  return value >= kLogprobFloor ? static_cast<float>(value) : kLogprobFloor;
 }
 
 void RowSampler::modify() {
@@ -305,6 +318,17 @@ SampledToken sample_row(const SampleRequest& request, std::span<float> logits, S
   FOLIO_CHECK(request.params != nullptr, "a row is sampled with parameters");
   FOLIO_CHECK(!logits.empty(), "a row has logits");
   return RowSampler(request, logits, scratch).sample();
+}
+
+SampledToken score_row(const ScoreRequest& request, std::span<const float> logits, SamplerScratch& scratch) {
+  FOLIO_CHECK(request.token >= 0 && static_cast<std::size_t>(request.token) < logits.size(), "a token to score");
+  SampledToken result;
+  RawRow raw;
+  raw.read(logits, request.num_logprobs, scratch, result.top);
+  if (!raw.has_numbers()) return result;
+  result.id = request.token;
+  result.logprob = raw.logprob(logits[static_cast<std::size_t>(request.token)]);
+  return result;
 }
 
 }  // namespace folio

@@ -53,7 +53,7 @@ class ChatTemplate::Impl {
 
   const std::string& error() const { return error_; }
 
-  Result<Rendered> render(const ChatInput& input) {
+  Result<Rendered> render(const ChatInput& input, std::size_t max_text_bytes) {
     if (!error_.empty()) return Error{ErrorCode::kFailedPrecondition, error_};
     Result<std::string> request = make_chat_request(input, marks_);
     if (!request) return failed(request.error().code, request.error().message);
@@ -63,7 +63,8 @@ class ChatTemplate::Impl {
     ChatHelper::Reply reply = ask(*request);
     if (reply.outcome != ChatHelper::Outcome::kRendered) return refused(reply);
     Rendered rendered{ControlMarks::unmark(reply.text), {}};
-    if (rendered.text.size() > limits_.max_output_bytes) return too_long();
+    const std::size_t limit = std::min(max_text_bytes, limits_.max_output_bytes);
+    if (rendered.text.size() > limit) return too_long(limit);
     marks_.encode(reply.text, rendered.tokens);
     const TokenId bos = tokenizer_.bos();
     const bool begins_with_bos = !rendered.tokens.empty() && rendered.tokens.front() == bos;
@@ -107,9 +108,9 @@ class ChatTemplate::Impl {
     }
   }
 
-  Error too_long() const {
-    return failed(ErrorCode::kInvalidArgument, "messages: the rendered prompt is longer than " +
-                                                   std::to_string(limits_.max_output_bytes) + " bytes");
+  static Error too_long(std::size_t limit) {
+    return failed(ErrorCode::kInvalidArgument,
+                  "messages: the rendered prompt is longer than " + std::to_string(limit) + " bytes");
   }
 
   static std::string shortened(const std::string& text) {
@@ -138,8 +139,8 @@ const std::string& ChatTemplate::error() const {
   return impl_->error();
 }
 
-Result<ChatTemplate::Rendered> ChatTemplate::render(const ChatInput& input) const {
-  return impl_->render(input);
+Result<ChatTemplate::Rendered> ChatTemplate::render(const ChatInput& input, std::size_t max_text_bytes) const {
+  return impl_->render(input, max_text_bytes);
 }
 
 }  // namespace folio

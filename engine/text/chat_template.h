@@ -63,8 +63,9 @@ class ChatTemplate {
   // kInvalidArgument: the template's own raise_exception (its message), undefined values, a limit, bad JSON, a bad
   // role, not UTF-8, no messages. kFailedPrecondition: not available(). kUnavailable: the helper could not be started
   // again. kInternal: the helper died of the render.
-  // Messages are valid UTF-8 of at most 1,000 bytes.
-  Result<Rendered> render(const ChatInput& input) const;
+  // Messages are valid UTF-8 of at most 1,000 bytes. A text of more than max_text_bytes is kInvalidArgument too, and
+  // not tokenised.
+  Result<Rendered> render(const ChatInput& input, std::size_t max_text_bytes = std::string::npos) const;
 
  private:
   class Impl;

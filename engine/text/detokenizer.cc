@@ -1,5 +1,8 @@
 #include "engine/text/detokenizer.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "engine/text/utf8.h"
 
 namespace folio {
@@ -9,6 +12,19 @@ constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
 }  // namespace
 
+void Utf8Stream::begin_after(std::string_view before) {
+  // A code point that is not finished began in the last three bytes.
+  std::string told;
+  push(before.substr(before.size() - std::min<std::size_t>(before.size(), 3)), told);
+  held_was_told_ = num_held_ > 0;
+}
+
+// For what is held, a maximal subpart.
+void Utf8Stream::give_replacement(std::string& out) {
+  if (!std::exchange(held_was_told_, false)) out.append(kReplacement);
+  num_held_ = 0;
+}
+
 void Utf8Stream::push(std::string_view bytes, std::string& out) {
   for (const char c : bytes) {
     const auto byte = static_cast<unsigned char>(c);
@@ -17,14 +33,18 @@ void Utf8Stream::push(std::string_view bytes, std::string& out) {
       if (utf8_continues(lead, num_held_, byte)) {
         held_[num_held_++] = c;
         if (num_held_ == utf8_expected_length(lead)) {
-          out.append(held_, static_cast<std::size_t>(num_held_));
+          const std::string_view whole(held_, static_cast<std::size_t>(num_held_));
+          if (whole == kReplacement) {
+            give_replacement(out);
+          } else {
+            out.append(whole);
+          }
+          held_was_told_ = false;
           num_held_ = 0;
         }
         continue;
       }
-      // What is held is a maximal subpart; this byte begins something new.
-      out.append(kReplacement);
-      num_held_ = 0;
+      give_replacement(out);  // this byte begins something new
     }
     switch (utf8_expected_length(byte)) {
       case 0:
@@ -41,8 +61,7 @@ void Utf8Stream::push(std::string_view bytes, std::string& out) {
 }
 
 void Utf8Stream::finish(std::string& out) {
-  if (num_held_ > 0) out.append(kReplacement);
-  num_held_ = 0;
+  if (num_held_ > 0) give_replacement(out);
 }
 
 bool is_valid_utf8(std::string_view bytes) {

@@ -36,6 +36,7 @@ class BadInput(ServerCase):
     def test_q08_logprob_counts(self):
         for count in (-1, 21, 49153):
             self.refused(Code.INVALID_ARGUMENT, "logprobs", str(count), ids=[1], logprobs=count)
+            self.refused(Code.INVALID_ARGUMENT, "prompt_logprobs", str(count), ids=[1], prompt_logprobs=count)
 
     def test_q11_token_ids(self):
         for bad in (-1, VOCAB, 999_999, 2**31 - 1):
@@ -63,9 +64,14 @@ class BadInput(ServerCase):
     def test_n_beyond_the_server(self):
         self.refused(Code.INVALID_ARGUMENT, "n", "65", ids=[1], n=65)
 
-    def test_what_is_not_supported_yet(self):
-        for field, value in {"prompt_logprobs": 0, "echo": True}.items():
-            self.refused(Code.INVALID_ARGUMENT, f"{field}: not supported yet", ids=[1], **{field: value})
+    def test_stop_strings_together(self):
+        self.refused(Code.INVALID_ARGUMENT, "stopping.stop", "at most 8192", ids=[1], stop=["x" * 1000] * 9)
+        self.assertTrue(self.stub.Generate(generate(ids=[1], max_tokens=1, stop=["x" * 1000] * 8)).outputs)
+
+    def test_max_tokens(self):
+        self.refused(Code.INVALID_ARGUMENT, "stopping.max_tokens", "-1", ids=[1], max_tokens=-1)
+        self.assertFalse(self.stub.Generate(generate(ids=[1] * 320, max_tokens=0)).outputs[0].tokens)
+        self.refused(Code.INVALID_ARGUMENT, "321", "320", ids=[1] * 321, max_tokens=0)
 
     def test_tenant_and_cache(self):
         self.refused(Code.INVALID_ARGUMENT, "tenant: 257 bytes", ids=[1], tenant="t" * 257)

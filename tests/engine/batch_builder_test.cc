@@ -99,6 +99,33 @@ TEST(BatchBuilder, SiblingsAreSampledFromTheRowOfTheOneThatTheyAreForkedFromAndC
   EXPECT_EQ(batch.copies[1].to, 6);
 }
 
+TEST(BatchBuilder, ScoresAreRowsOfTheBatchWithTheTokenBehindEach) {
+  TwoSequences two;
+  two.b.request.sampling.num_prompt_logprobs = 7;
+  StepPlan plan;
+  plan.slices = {{&two.a.sequences[0], 5, 1, 1}, {&two.b.sequences[0], 0, 3, 0, -1, 0, 0, 3}};
+  plan.samples = {{&two.a.sequences[0], 0}};
+  StepBatch batch;
+  build_batch(plan, 4, batch);
+  ASSERT_EQ(batch.scores.size(), 3U);
+  for (std::int32_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(batch.scores[static_cast<std::size_t>(i)].row, 1 + i);
+    EXPECT_EQ(batch.scores[static_cast<std::size_t>(i)].token, 21 + i);
+    EXPECT_EQ(batch.scores[static_cast<std::size_t>(i)].num_logprobs, 7);
+  }
+  EXPECT_THAT(batch.logit_rows, ElementsAre(0)) << "their logits are not forward's";
+  // Computed again from position 1 on, and scored from 2 on.
+  plan.slices = {{&two.b.sequences[0], 1, 4, 1, -1, 0, 2, 2}};
+  plan.samples = {{&two.b.sequences[0], 0}};
+  build_batch(plan, 4, batch);
+  ASSERT_EQ(batch.scores.size(), 2U);
+  EXPECT_EQ(batch.scores[0].row, 1);
+  EXPECT_EQ(batch.scores[0].token, 23);
+  EXPECT_EQ(batch.scores[1].row, 2);
+  EXPECT_EQ(batch.scores[1].token, 24);
+  EXPECT_THAT(batch.logit_rows, ElementsAre(3));
+}
+
 TEST(BatchBuilderDeathTest, ATokenThatIsNotKnownIsRefused) {
   TwoSequences two;
   StepPlan plan;

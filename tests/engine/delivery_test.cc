@@ -60,7 +60,7 @@ TEST(Delivery, TheSequencesOfARequestShareItsStopRules) {
   EXPECT_EQ(rules.use_count(), 1 + kMany);
   Events events;
   events.ended.push_back({.request = 1});
-  delivery.deliver(events, {});
+  delivery.deliver(events, {}, {});
   EXPECT_EQ(rules.use_count(), 1) << "they go with the request";
 }
 

@@ -25,6 +25,13 @@ bool Reader::read() {
     if (prompt_) throw std::logic_error("the prompt was told twice");
     prompt_ = taken.prompt;
   }
+  for (SampledToken& token : taken.prompt_logprobs) {
+    if (!prompt_) throw std::logic_error("a token of the prompt before the prompt");
+    for (const Output& output : outputs_) {
+      if (!output.ids.empty()) throw std::logic_error("a token of the prompt after an output");
+    }
+    prompt_logprobs_.push_back(std::move(token));
+  }
   for (const OutputDelta& delta : taken.outputs) {
     Output& output = outputs_.at(static_cast<std::size_t>(delta.index));
     if (!prompt_) throw std::logic_error("an output before the prompt");

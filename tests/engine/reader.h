@@ -36,6 +36,7 @@ class Reader {
   const Output& output(std::int32_t index = 0) const { return outputs_.at(static_cast<std::size_t>(index)); }
   std::int32_t num_outputs() const { return static_cast<std::int32_t>(outputs_.size()); }
   const std::optional<Usage>& prompt() const { return prompt_; }
+  const std::vector<SampledToken>& prompt_logprobs() const { return prompt_logprobs_; }
   bool ended() const { return end_.has_value(); }
   const StreamEnd& end() const { return *end_; }
   // The error's code, or kNotFound when the request ended without one.
@@ -56,6 +57,7 @@ class Reader {
   std::shared_ptr<TokenStream> stream_;
   std::vector<Output> outputs_;
   std::optional<Usage> prompt_;
+  std::vector<SampledToken> prompt_logprobs_;
   std::optional<StreamEnd> end_;
 };
 

@@ -48,9 +48,21 @@ TEST(Admission, RefusesWhatCanNeverFitWithTheNumbers) {
   EXPECT_THAT(error.message, AllOf(HasSubstr("n: 5"), HasSubstr("4"), HasSubstr("max_num_seqs")));
 }
 
+TEST(Admission, APromptAloneMayFillTheContext) {
+  EXPECT_FALSE(refusal(kLimits, {}, 300, 0, 1));
+  EXPECT_EQ(clipped_max_tokens(kLimits, 300, 0), 0);
+  const Error error = refused(kLimits, {}, 301, 0, 1);
+  EXPECT_EQ(error.code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(error.message, testing::Not(HasSubstr("to be made")));
+  SchedulerLimits small_pool = kLimits;
+  small_pool.max_context = 8192;
+  EXPECT_FALSE(refusal(small_pool, {}, 320, 0, 1));
+  EXPECT_THAT(refused(small_pool, {}, 321, 0, 1).message, HasSubstr("20 blocks of 16"));
+}
+
 TEST(Admission, RefusesWhatAsksForNothing) {
   EXPECT_THAT(refused(kLimits, {}, 0, 1, 1).message, HasSubstr("prompt"));
-  EXPECT_THAT(refused(kLimits, {}, 1, 0, 1).message, HasSubstr("max_tokens"));
+  EXPECT_THAT(refused(kLimits, {}, 1, -1, 1).message, HasSubstr("max_tokens"));
   EXPECT_THAT(refused(kLimits, {}, 1, 1, 0).message, HasSubstr("n:"));
 }
 

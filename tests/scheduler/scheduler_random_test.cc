@@ -77,6 +77,8 @@ Request random_request(Dice& dice, const Scene& scene, TimePoint now) {
   const std::int32_t own = dice.one_in(3) ? dice.pick(1, 60) : dice.pick(1, 16);
   for (std::int32_t i = 0; i < own; ++i) request.prompt.push_back(dice.pick(0, scene.few_symbols));
   request.max_tokens = dice.one_in(5) ? StoppingParams::kNoLimit : dice.pick(1, 40);
+  if (dice.one_in(10)) request.max_tokens = 0;
+  if (dice.one_in(6)) request.sampling.num_prompt_logprobs = 0;
   request.n = dice.one_in(4) ? dice.pick(1, 4) : 1;
   request.priority = dice.one_in(3) ? dice.pick(-1, 2) : 0;
   request.tenant = std::string(1, static_cast<char>('a' + dice.pick(0, 3)));
@@ -105,6 +107,7 @@ struct Seen {
   std::int64_t tokens = 0, preemptions = 0, recomputed = 0, refused = 0, too_late = 0;
   std::int64_t cached = 0, waited_for_others = 0, pinned = 0, pins_released = 0;
   std::int64_t copies = 0, forks = 0, resumed = 0, resumed_with_reuse = 0;
+  std::int64_t scored = 0, computed_and_not_scored = 0, prompts_alone = 0;
   std::map<FinishReason, int> ends;
 };
 
@@ -118,7 +121,9 @@ void count(World& world, const Scene& scene, Seen& seen) {
     seen.cached += summary.cached_tokens;
     seen.waited_for_others += summary.cached_tokens > asked.num_cached_on_arrival + scene.limits.block_size ? 1 : 0;
     seen.pinned += summary.pinned_tokens > 0 ? 1 : 0;
+    seen.prompts_alone += asked.request.max_tokens == 0 && asked.told[0].finish == FinishReason::kLength ? 1 : 0;
     ASSERT_LT(summary.cached_tokens, summary.prompt_tokens) << "the last token is computed in any case";
+    ASSERT_TRUE(summary.cached_tokens == 0 || !asked.request.wants_scores()) << "it finds nothing";
     if (asked.request.cache.bypass || !scene.limits.prefix_cache) {
       ASSERT_EQ(summary.cached_tokens, 0);
       ASSERT_EQ(summary.pinned_tokens, 0);
@@ -133,6 +138,8 @@ void count(World& world, const Scene& scene, Seen& seen) {
   seen.forks += world.met.forks;
   seen.resumed += world.met.resumed;
   seen.resumed_with_reuse += world.met.resumed_with_reuse;
+  seen.scored += world.met.scored;
+  seen.computed_and_not_scored += world.met.computed_and_not_scored;
 }
 
 void play(std::uint64_t seed, Seen& seen) {
@@ -188,6 +195,9 @@ TEST(SchedulerRandom, EverySequenceGivesWhatItGivesAlone) {
       {"forks", {seen.forks, 1000}},
       {"resumed", {seen.resumed, 2000}},
       {"resumed_with_reuse", {seen.resumed_with_reuse, 500}},
+      {"scored", {seen.scored, 30000}},
+      {"computed_and_not_scored", {seen.computed_and_not_scored, 2000}},
+      {"prompts_alone", {seen.prompts_alone, 1000}},
   };
   for (const auto& [name, floor] : floors) {
     RecordProperty(name, std::to_string(floor[0]));

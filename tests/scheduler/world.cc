@@ -55,6 +55,7 @@ std::function<Duration(const StepLoad&)> linear_cost(double step, double row, do
 
 Alone run_alone(const SchedulerLimits& limits, const Request& request, std::int32_t stop_modulus) {
   Alone alone;
+  if (request.max_tokens == 0) return {{}, FinishReason::kLength};
   const auto num_prompt = static_cast<std::int64_t>(request.prompt.size());
   // The last token needs no slot, so a sequence that has the pool for itself gets one token further than its slots.
   const std::int64_t most =
@@ -101,12 +102,18 @@ RequestId World::submit(Request request, std::int32_t stop_modulus) {
 }
 
 World::InFlight World::build(const StepPlan& plan) const {
-  InFlight step{&plan, {}, plan.copies, {}, {}, {}, {}, false};
+  InFlight step{&plan, {}, plan.copies, {}, {}, {}, {}, {}, false};
   for (const Slice& slice : plan.slices) {
     const Sequence& sequence = *slice.sequence;
-    Work work{sequence.owner,     domain_of(scheduler.limits(), sequence.owner->request), slice.first, {}, {},
-              slice.in_flight_row};
-    step.load.add_slice(slice.first, slice.count, slice.num_logits);
+    Work work{sequence.owner,
+              domain_of(scheduler.limits(), sequence.owner->request),
+              slice.first,
+              {},
+              {},
+              slice.in_flight_row,
+              slice.first_scored,
+              slice.num_scored};
+    step.load.add_slice(slice.first, slice.count, slice.num_logits + slice.num_scored);
     work.table.assign(sequence.blocks.ids().begin(), sequence.blocks.ids().end());
     if (slice.in_flight_row >= 0) {
       work.tokens.push_back(-1);
@@ -134,6 +141,9 @@ void World::check_plan(const StepPlan& plan) const {
     ASSERT_GE(slice.count, 1);
     ASSERT_TRUE(limits.max_prefill_chunk == 0 || slice.count <= limits.max_prefill_chunk);
     ASSERT_TRUE(slice.in_flight_row < 0 || slice.count == 1);
+    ASSERT_TRUE(slice.num_scored == 0 || slice.sequence->owner->request.wants_scores());
+    ASSERT_TRUE(slice.num_scored == 0 || slice.first_scored >= slice.first);
+    ASSERT_LE(slice.first_scored + slice.num_scored, slice.first + slice.count);
     num_tokens += slice.count;
     num_samples += slice.num_logits;
   }
@@ -166,7 +176,11 @@ void World::meet(const StepPlan& plan) {
   last_load = {};
   for (const Slice& slice : plan.slices) {
     met.slice_tokens += slice.count;
-    last_load.add_slice(slice.first, slice.count, slice.num_logits);
+    last_load.add_slice(slice.first, slice.count, slice.num_logits + slice.num_scored);
+    met.scored += slice.num_scored;
+    if (slice.sequence->owner->request.wants_scores() && slice.first < slice.sequence->num_prompt_tokens() - 1) {
+      met.computed_and_not_scored += slice.count - slice.num_scored;
+    }
     auto& epoch = epochs_[{slice.sequence->owner->request.id, slice.sequence->index}];
     if (std::exchange(epoch, slice.epoch) == slice.epoch) continue;
     ++met.resumed;
@@ -222,7 +236,11 @@ void World::run(InFlight& step) {
   for (Work& work : step.work) {
     if (work.in_flight_row >= 0) work.tokens[0] = last_sampled_[static_cast<std::size_t>(work.in_flight_row)];
     check_domain(work);
-    last_hashes.push_back(cache_.compute(work.table, work.first, work.tokens).back());
+    const std::vector<std::uint64_t> hashes = cache_.compute(work.table, work.first, work.tokens);
+    last_hashes.push_back(hashes.back());
+    for (std::int64_t position = work.first_scored; position < work.first_scored + work.num_scored; ++position) {
+      step.scores.push_back({position, hashes.at(static_cast<std::size_t>(position - work.first))});
+    }
   }
   for (const Sample& sample : step.samples) {
     step.sampled.push_back(fake_next_token(last_hashes[static_cast<std::size_t>(sample.slice)], kFakeVocab));
@@ -247,17 +265,34 @@ void World::commit_oldest() {
   if (std::exchange(fail_next_, false)) {
     hear(scheduler.fail(*step.plan), {});
   } else {
-    hear(scheduler.commit(*step.plan, step.sampled, step.verdicts), step.sampled);
+    hear(scheduler.commit(*step.plan, step.sampled, step.verdicts), step.sampled, step.scores);
   }
 }
 
-void World::hear(const Events& events, const std::vector<TokenId>& sampled) {
+// Each position once and in order, with the K/V of the prompt up to it.
+void World::hear_scores(const Events& events, const std::vector<Score>& scores) {
+  for (const PromptScored& scored : events.scored) {
+    Asked& asked = asked_.at(scored.request);
+    ASSERT_FALSE(asked.summary);
+    for (const Told& told : asked.told) ASSERT_TRUE(told.started && told.outputs.empty());
+    for (std::int32_t i = scored.first; i < scored.first + scored.count; ++i) {
+      const Score& score = scores.at(static_cast<std::size_t>(i));
+      ASSERT_EQ(score.position, asked.num_scored);
+      const auto length = static_cast<std::size_t>(++asked.num_scored);
+      ASSERT_LT(length, asked.request.prompt.size()) << "nothing comes after the last";
+      ASSERT_EQ(score.hash, fake_hash(std::span(asked.request.prompt).first(length)));
+    }
+  }
+}
+
+void World::hear(const Events& events, const std::vector<TokenId>& sampled, const std::vector<Score>& scores) {
   for (const RequestStarted& started : events.started) {
     for (Told& told : asked_.at(started.request).told) {
       ASSERT_FALSE(std::exchange(told.started, true));
       ASSERT_TRUE(told.outputs.empty());
     }
   }
+  hear_scores(events, scores);
   for (const SequenceEvent& event : events.sequences) {
     Asked& asked = asked_.at(event.request);
     ASSERT_FALSE(asked.summary);
@@ -351,6 +386,8 @@ void World::expect_as_alone() {
     for (const Told& told : asked.told) {
       if (told.finish == FinishReason::kLength || told.finish == FinishReason::kStopToken) {
         EXPECT_EQ(told.finish, alone.finish) << "request " << id;
+        const bool scores = asked.request.wants_scores();
+        EXPECT_EQ(asked.num_scored, scores ? std::ssize(asked.request.prompt) - 1 : 0) << "request " << id;
         EXPECT_EQ(told.outputs, alone.outputs) << "request " << id;
       } else {
         ASSERT_LE(told.outputs.size(), alone.outputs.size()) << "request " << id;

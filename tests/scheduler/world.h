@@ -56,7 +56,8 @@ class World {
     Request request;
     std::int64_t num_cached_on_arrival = 0;
     std::int32_t stop_modulus = 0;
-    std::vector<Told> told;  // by index
+    std::vector<Told> told;       // by index
+    std::int64_t num_scored = 0;  // positions of the prompt that were told, in order
     std::optional<RequestSummary> summary;
   };
 
@@ -91,6 +92,7 @@ class World {
   struct Met {
     std::int64_t slice_tokens = 0, copies = 0, forks = 0;
     std::int64_t resumed = 0, resumed_with_reuse = 0, resumed_from_zero = 0;
+    std::int64_t scored = 0, computed_and_not_scored = 0;  // positions of prompts that are scored
   } met;
   StepLoad last_load;  // of the newest plan with slices
 
@@ -102,10 +104,16 @@ class World {
     std::vector<BlockId> table;
     std::vector<TokenId> tokens;
     std::int32_t in_flight_row;
+    std::int64_t first_scored;
+    std::int32_t num_scored;
   };
   struct Sample {
     RequestId request;
     std::int32_t slice;
+  };
+  struct Score {
+    std::int64_t position;
+    std::uint64_t hash;  // of the tokens up to there
   };
   struct InFlight {
     const StepPlan* plan;
@@ -114,6 +122,7 @@ class World {
     std::vector<Sample> samples;
     std::vector<TokenId> sampled;
     std::vector<FinishReason> verdicts;
+    std::vector<Score> scores;
     StepLoad load;
     bool ran = false;
   };
@@ -126,7 +135,8 @@ class World {
   void run(InFlight& step);
   void run_all();
   void commit_oldest();
-  void hear(const Events& events, const std::vector<TokenId>& sampled);
+  void hear(const Events& events, const std::vector<TokenId>& sampled, const std::vector<Score>& scores = {});
+  void hear_scores(const Events& events, const std::vector<Score>& scores);
 
   FakeCache cache_;
   std::deque<InFlight> in_flight_;

@@ -156,7 +156,7 @@ TEST_F(ChunkRendererTest, ManyTokensBecomeBoundedChunks) {
   v1::GenerateResponse whole;
   int num_chunks = 0;
   while (renderer.next(chunk_)) {
-    EXPECT_LT(chunk_.ByteSizeLong(), std::size_t{1} << 20U);
+    EXPECT_LT(chunk_.ByteSizeLong(), std::size_t{256} << 10U);
     EXPECT_EQ(whole.outputs_size() > 0 ? whole.outputs(0).finish_reason() : v1::FINISH_REASON_UNSPECIFIED,
               v1::FINISH_REASON_UNSPECIFIED);
     join_chunk(chunk_, whole);
@@ -168,6 +168,126 @@ TEST_F(ChunkRendererTest, ManyTokensBecomeBoundedChunks) {
   EXPECT_EQ(whole.outputs(0).logprobs_size(), 8000);
   EXPECT_EQ(whole.outputs(0).text(), bytes);
   EXPECT_EQ(whole.outputs(0).finish_reason(), v1::FINISH_REASON_LENGTH);
+}
+
+// ---- the prompt
+
+TokenStream::Taken prompt_of(std::size_t num_tokens, std::size_t num_top) {
+  TokenStream::Taken out;
+  out.prompt = Usage{.prompt_tokens = static_cast<std::int64_t>(num_tokens)};
+  for (std::size_t i = 0; i < num_tokens; ++i) {
+    out.prompt_logprobs.push_back({i % 2 == 0 ? test::kHello : test::kHalfEmoji, i == 0 ? 0.0F : -0.25F, {}});
+    if (i > 0) out.prompt_logprobs.back().top.assign(num_top, {test::kHello, -0.25F});
+  }
+  return out;
+}
+
+TEST_F(ChunkRendererTest, TheFirstTokenOfAPromptHasNoLogprob) {
+  ChunkRenderer renderer = make();
+  renderer.add(prompt_of(3, 1));
+  ASSERT_TRUE(renderer.next(chunk_));
+  ASSERT_EQ(chunk_.prompt_info().logprobs_size(), 3);
+  EXPECT_EQ(chunk_.prompt_info().logprobs(0).piece(), "hello");
+  EXPECT_FALSE(chunk_.prompt_info().logprobs(0).has_logprob());
+  EXPECT_EQ(chunk_.prompt_info().logprobs(0).top_size(), 0);
+  EXPECT_TRUE(chunk_.prompt_info().logprobs(1).has_logprob());
+  EXPECT_EQ(chunk_.prompt_info().logprobs(2).logprob(), -0.25F);
+  EXPECT_EQ(chunk_.prompt_info().logprobs(2).top(0).token(), test::kHello);
+}
+
+// Steps tell it in parts, a reader may be slow: bounded chunks, nothing twice, all of it before the first output.
+TEST_F(ChunkRendererTest, APromptsLogprobsComeInBoundedChunksBeforeTheOutput) {
+  ChunkRenderer renderer = make();
+  constexpr std::size_t kNumTokens = 6000;
+  TokenStream::Taken all = prompt_of(kNumTokens, 20);
+  v1::GenerateResponse whole;
+  int num_chunks = 0;
+  const auto read = [&] {
+    while (renderer.next(chunk_)) {
+      EXPECT_LT(chunk_.ByteSizeLong(), std::size_t{1} << 20U);
+      EXPECT_TRUE(!chunk_.has_prompt_info() || whole.outputs_size() == 0);
+      if (chunk_.has_prompt_info()) {
+        EXPECT_EQ(chunk_.prompt_info().id(), 7U);
+        EXPECT_EQ(chunk_.prompt_info().num_tokens(), static_cast<std::int64_t>(kNumTokens));
+      }
+      join_chunk(chunk_, whole);
+      ++num_chunks;
+    }
+  };
+  TokenStream::Taken first;
+  first.prompt = all.prompt;
+  for (std::size_t i = 0; i < 500; ++i) first.prompt_logprobs.push_back(all.prompt_logprobs[i]);
+  renderer.add(std::move(first));
+  read();
+  EXPECT_EQ(whole.prompt_info().logprobs_size(), 500);
+  EXPECT_FALSE(renderer.has_more());
+  TokenStream::Taken rest = taken(delta(0, {'x'}, "x", FinishReason::kLength));
+  for (std::size_t i = 500; i < kNumTokens; ++i) rest.prompt_logprobs.push_back(all.prompt_logprobs[i]);
+  rest.end = StreamEnd{};
+  renderer.add(std::move(rest));
+  EXPECT_TRUE(renderer.has_more());
+  read();
+  EXPECT_TRUE(renderer.ended());
+  EXPECT_GT(num_chunks, 5);
+  ASSERT_EQ(whole.prompt_info().logprobs_size(), static_cast<int>(kNumTokens));
+  EXPECT_EQ(whole.prompt_info().num_tokens(), static_cast<std::int64_t>(kNumTokens));
+  for (int i = 0; i < whole.prompt_info().logprobs_size(); ++i) {
+    ASSERT_EQ(whole.prompt_info().logprobs(i).has_logprob(), i > 0);
+    ASSERT_EQ(whole.prompt_info().logprobs(i).token(), i % 2 == 0 ? test::kHello : test::kHalfEmoji);
+  }
+  EXPECT_EQ(whole.outputs(0).text(), "x");
+}
+
+TEST_F(ChunkRendererTest, TheEchoIsInFrontOfEachIndex) {
+  ChunkRenderer renderer(tokenizer_, {.id = 7, .seed = 42, .n = 2, .prompt = "say \xF0\x9F", .echo = true});
+  renderer.add(taken(delta(0, {0xA6, 0x99}, "\xA6\x99!")));
+  ASSERT_TRUE(renderer.next(chunk_));
+  EXPECT_EQ(chunk_.outputs(0).text(), "say \xF0\x9F\xA6\x99!");
+  EXPECT_THAT(chunk_.outputs(0).tokens(), ElementsAre(0xA6, 0x99));
+  renderer.add(taken(delta(1, {'x'}, "x")));
+  renderer.add(taken(delta(0, {'y'}, "y", FinishReason::kLength)));
+  renderer.add(taken(delta(1, {}, "", FinishReason::kCancelled)));
+  ASSERT_TRUE(renderer.next(chunk_));
+  EXPECT_EQ(chunk_.outputs(0).text(), "say " + kReplacement + "x");
+  EXPECT_EQ(chunk_.outputs(1).text(), "y") << "once";
+}
+
+TEST_F(ChunkRendererTest, AnIndexThatGaveNothingEchoesToo) {
+  ChunkRenderer renderer(tokenizer_, {.id = 7, .seed = 42, .n = 1, .prompt = "say \xF0", .echo = true});
+  renderer.add(taken(delta(0, {}, "", FinishReason::kLength)));
+  ASSERT_TRUE(renderer.next(chunk_));
+  EXPECT_EQ(chunk_.outputs(0).text(), "say " + kReplacement);
+  EXPECT_EQ(chunk_.outputs(0).finish_reason(), v1::FINISH_REASON_LENGTH);
+}
+
+TEST_F(ChunkRendererTest, WithoutEchoTheTextGoesOnWhereThePromptEnded) {
+  ChunkRenderer renderer(tokenizer_, {.id = 7, .seed = 42, .n = 2, .prompt = "y \xF0\x9F"});
+  renderer.add(taken(delta(0, {0xA6, 0x99}, "\xA6\x99!")));
+  renderer.add(taken(delta(1, {'x'}, "x")));
+  ASSERT_TRUE(renderer.next(chunk_));
+  EXPECT_EQ(chunk_.outputs(0).text(), "\xF0\x9F\xA6\x99!");
+  EXPECT_EQ(chunk_.outputs(1).text(), "x");
+}
+
+// A byte that is no text becomes three: chunks are bounded by what goes out.
+TEST_F(ChunkRendererTest, ALongEchoComesInBoundedChunks) {
+  for (const char byte : {'a', '\xFF'}) {
+    constexpr std::size_t kNumBytes = 3'000'000;
+    ChunkRenderer renderer(tokenizer_,
+                           {.id = 7, .seed = 42, .n = 2, .prompt = std::string(kNumBytes, byte), .echo = true});
+    renderer.add(taken(delta(0, {'x'}, "x", FinishReason::kLength)));
+    renderer.add(taken(delta(1, {'y'}, "y", FinishReason::kLength)));
+    v1::GenerateResponse whole;
+    while (renderer.next(chunk_)) {
+      EXPECT_LT(chunk_.ByteSizeLong(), std::size_t{1} << 20U);
+      join_chunk(chunk_, whole);
+    }
+    const std::size_t echoed = byte == 'a' ? kNumBytes : 3 * kNumBytes;
+    ASSERT_EQ(whole.outputs_size(), 2);
+    EXPECT_EQ(whole.outputs(0).text().size(), echoed + 1);
+    EXPECT_EQ(whole.outputs(1).text().size(), echoed + 1);
+    EXPECT_EQ(whole.outputs(1).text().back(), 'y');
+  }
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <string>
 
 #include "tests/server/generation_fixture.h"
@@ -108,6 +110,24 @@ TEST_F(GenerationTest, ATextThatCannotFitByItsSizeIsRefusedUntokenised) {
   EXPECT_THAT(refusal(greedy(std::string(5120, 'x'), 1)).message, HasSubstr("5120 tokens"));
 }
 
+TEST_F(GenerationTest, AChatThatCannotFitByItsSizeIsRefusedUntokenised) {
+  const ChatTemplate shows("{{ messages[0].content }}", tokenizer_);
+  ASSERT_TRUE(shows.available()) << shows.error();
+  const Generation generation(engine_, tokenizer_, shows, clock_, generation_options());
+  v1::ChatRequest chat;
+  v1::ChatMessage& message = *chat.add_messages();
+  message.set_role("user");
+  message.set_content(std::string(5121, 'x'));
+  tokenizer_.hold(true);
+  const auto refused = generation.prompt_ids(chat);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(refused.error().message, HasSubstr("longer than 5120 bytes"));
+  tokenizer_.hold(false);
+  message.set_content(std::string(5120, 'x'));
+  EXPECT_EQ(generation.prompt_ids(chat)->size(), 5120U);
+}
+
 TEST_F(GenerationTest, ChatWithoutATemplateIsAFailedPrecondition) {
   v1::ChatRequest request;
   request.add_messages()->set_role("user");
@@ -152,6 +172,121 @@ TEST_F(GenerationTest, SeveralAnswersEndEachByItself) {
   }
   EXPECT_EQ(whole.usage().prompt_tokens(), 3);
   EXPECT_EQ(whole.usage().output_tokens(), 68);
+}
+
+// ---- the prompt in the answer
+
+TEST_F(GenerationTest, EchoIsThePromptsTextInFrontOfEachAnswer) {
+  auto request = greedy("h\xC3\xA9 xa", 4);
+  request.set_echo(true);
+  request.set_n(3);
+  request.mutable_stopping()->add_stop("xa");  // of the output alone
+  const auto call = start(request);
+  EXPECT_FALSE(call->wait());
+  for (const v1::Output& output : call->whole().outputs()) {
+    EXPECT_EQ(output.text(), "h\xC3\xA9 xabcde");
+    EXPECT_EQ(output.tokens_size(), 4);
+    EXPECT_EQ(output.finish_reason(), v1::FINISH_REASON_LENGTH);
+  }
+  EXPECT_EQ(call->whole().usage().output_tokens(), 12);
+}
+
+TEST_F(GenerationTest, EchoLeavesOutWhatIsNoText) {
+  v1::GenerateRequest request = greedy("", 1);
+  for (const TokenId id : {test::kBos, TokenId{'k'}, test::kUnknown}) request.mutable_tokens()->add_ids(id);
+  request.set_echo(true);
+  const auto call = start(request);
+  EXPECT_FALSE(call->wait());
+  EXPECT_EQ(call->whole().outputs(0).text(), "ka");
+  request.set_skip_special(false);
+  const auto spelled = start(request);
+  EXPECT_FALSE(spelled->wait());
+  EXPECT_EQ(spelled->whole().outputs(0).text(), "<s>k<unk>a");
+}
+
+// The text rule, prompts that end inside of a character too: with echo it is the text of prompt and output together,
+// without it that less the prompt's.
+TEST_F(GenerationTest, TheTextIsThatOfPromptAndOutputLessThePrompts) {
+  const struct {
+    std::vector<TokenId> prompt;
+    std::vector<TokenId> output;
+    std::string text;
+  } cases[] = {
+      {{'x', test::kHalfEmoji}, {0xA6, 0x99, 'y'}, "\xF0\x9F\xA6\x99y"},
+      {{'x', test::kHalfEmoji, 0xA6}, {0x99}, "\xF0\x9F\xA6\x99"},
+      {{'x', test::kHalfEmoji}, {'y'}, "y"},
+      {{'x', test::kHalfEmoji}, {0xA6}, ""},
+      {{'x', test::kHalfEmoji, test::kUnknown}, {0xA6, 0x99}, "\xF0\x9F\xA6\x99"},
+      {{'x', 0xE2, 0x82}, {test::kHalfEmoji}, "\xEF\xBF\xBD"},
+      {{'x'}, {0xA6}, "\xEF\xBF\xBD"},
+      {{test::kBos}, {' ', 'a'}, " a"},
+      {{' ', test::kHello}, {' ', test::kHello}, " hello"},
+  };
+  for (const auto& c : cases) {
+    std::map<TokenId, TokenId> script;
+    for (std::size_t i = 0; i < c.output.size(); ++i) script[i == 0 ? c.prompt.back() : c.output[i - 1]] = c.output[i];
+    model_.set_script(script);
+    v1::GenerateRequest request = greedy("", static_cast<std::int64_t>(c.output.size()));
+    request.mutable_tokens()->mutable_ids()->Add(c.prompt.begin(), c.prompt.end());
+    const auto plain = start(request);
+    EXPECT_FALSE(plain->wait());
+    const v1::Output output = plain->whole().outputs(0);
+    ASSERT_TRUE(std::ranges::equal(output.tokens(), c.output)) << "the script holds";
+    EXPECT_EQ(output.text(), c.text);
+    request.set_echo(true);
+    const auto echoed = start(request);
+    EXPECT_FALSE(echoed->wait());
+    v1::DetokenizeRequest both;
+    both.mutable_tokens()->Add(c.prompt.begin(), c.prompt.end());
+    both.mutable_tokens()->Add(c.output.begin(), c.output.end());
+    EXPECT_EQ(echoed->whole().outputs(0).text(), generation_.detokenize(both)->text());
+  }
+}
+
+TEST_F(GenerationTest, PromptLogprobsAreThereForEachToken) {
+  auto request = greedy("xabz" + std::string(100, 'q'), 2);  // several steps of 64 tokens
+  request.set_prompt_logprobs(2);
+  request.set_n(2);
+  const auto call = start(request);
+  EXPECT_FALSE(call->wait());
+  const v1::PromptInfo info = call->whole().prompt_info();
+  EXPECT_EQ(info.num_tokens(), 104);
+  EXPECT_EQ(info.cached_tokens(), 0);
+  ASSERT_EQ(info.logprobs_size(), 104);
+  EXPECT_FALSE(info.logprobs(0).has_logprob());
+  for (int i = 1; i < 104; ++i) {
+    const v1::TokenLogprob& entry = info.logprobs(i);
+    EXPECT_EQ(entry.token(), request.text()[static_cast<std::size_t>(i)]);
+    EXPECT_EQ(entry.top_size(), 2);
+    const TokenId best = model_.next_token(request.text()[static_cast<std::size_t>(i - 1)]);
+    EXPECT_EQ(entry.top(0).token(), best);
+    EXPECT_EQ(entry.token() == best, entry.logprob() == entry.top(0).logprob());
+    EXPECT_LT(entry.logprob(), 0);
+  }
+  EXPECT_EQ(call->whole().outputs(1).text(), "rs");
+}
+
+TEST_F(GenerationTest, APromptAloneIsScoredAndEchoed) {
+  auto request = greedy("abc", 0);
+  request.set_prompt_logprobs(0);
+  request.set_echo(true);
+  request.set_n(2);
+  const auto call = start(request);
+  EXPECT_FALSE(call->wait());
+  const v1::GenerateResponse whole = call->whole();
+  EXPECT_EQ(whole.prompt_info().logprobs_size(), 3);
+  ASSERT_EQ(whole.outputs_size(), 2);
+  for (const v1::Output& output : whole.outputs()) {
+    EXPECT_EQ(output.text(), "abc");
+    EXPECT_EQ(output.tokens_size(), 0);
+    EXPECT_EQ(output.finish_reason(), v1::FINISH_REASON_LENGTH);
+  }
+  EXPECT_EQ(whole.usage().output_tokens(), 0);
+  auto full = greedy(std::string(512, 'x'), 0);
+  const auto filled = start(full);
+  EXPECT_FALSE(filled->wait()) << "it may fill the context";
+  full.mutable_stopping()->set_max_tokens(1);
+  EXPECT_THAT(refusal(full).message, HasSubstr("512"));
 }
 
 TEST_F(GenerationTest, TokenizeAndDetokenize) {

@@ -2,7 +2,9 @@
 // logits fall with the distance. It can be held, so that a test says when a step ends.
 #pragma once
 #include <condition_variable>
+#include <map>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "engine/model/model.h"
@@ -15,22 +17,27 @@ class ScriptedModel final : public Model {
   explicit ScriptedModel(std::int32_t num_blocks = 64, std::int32_t max_context = 512)
       : num_blocks_(num_blocks), max_context_(max_context) {}
 
-  static TokenId next_token(TokenId last) { return last >= 'a' && last < 'z' ? last + 1 : 'a'; }
+  TokenId next_token(TokenId last) const {
+    const auto scripted = script_.find(last);
+    if (scripted != script_.end()) return scripted->second;
+    return last >= 'a' && last < 'z' ? last + 1 : 'a';
+  }
+  // What comes after these tokens instead. While no request is there.
+  void set_script(std::map<TokenId, TokenId> script) { script_ = std::move(script); }
 
   Logits forward(const StepBatch& batch) override {
     wait_for_step();
-    logits_.assign(batch.logit_rows.size() * kVocabSize, 0);
-    for (std::size_t row = 0; row < batch.logit_rows.size(); ++row) {
-      const TokenId best = next_token(batch.tokens[static_cast<std::size_t>(batch.logit_rows[row])]);
-      for (TokenId id = 0; id < kVocabSize; ++id) {
-        logits_[row * kVocabSize + static_cast<std::size_t>(id)] = id == best ? 4.0F : -0.01F * static_cast<float>(id);
-      }
-    }
-    return {logits_.data(), static_cast<std::int32_t>(batch.logit_rows.size()), kVocabSize};
+    tokens_ = batch.tokens;
+    return logits_of(batch.logit_rows);
   }
   void sample(const Logits& logits, std::span<const SampleRequest> samples, std::span<SampledToken> out) override {
     for (std::size_t i = 0; i < samples.size(); ++i) {
       out[i] = sample_row(samples[i], logits.row(samples[i].logit_row), scratch_);
+    }
+  }
+  void score(std::span<const ScoreRequest> scores, std::span<SampledToken> out) override {
+    for (std::size_t i = 0; i < scores.size(); ++i) {
+      out[i] = score_row(scores[i], logits_of({scores[i].row}).row(0), scratch_);
     }
   }
   std::int32_t vocab_size() const override { return kVocabSize; }
@@ -50,6 +57,16 @@ class ScriptedModel final : public Model {
   void release() { set_allowed(-1); }
 
  private:
+  Logits logits_of(const std::vector<std::int32_t>& rows) {
+    logits_.assign(rows.size() * kVocabSize, 0);
+    for (std::size_t row = 0; row < rows.size(); ++row) {
+      const TokenId best = next_token(tokens_[static_cast<std::size_t>(rows[row])]);
+      for (TokenId id = 0; id < kVocabSize; ++id) {
+        logits_[row * kVocabSize + static_cast<std::size_t>(id)] = id == best ? 4.0F : -0.01F * static_cast<float>(id);
+      }
+    }
+    return {logits_.data(), static_cast<std::int32_t>(rows.size()), kVocabSize};
+  }
   void set_allowed(int steps) {
     {
       const std::lock_guard lock(mutex_);
@@ -65,6 +82,8 @@ class ScriptedModel final : public Model {
 
   const std::int32_t num_blocks_;
   const std::int32_t max_context_;
+  std::map<TokenId, TokenId> script_;
+  std::vector<TokenId> tokens_;  // of the last step
   std::vector<float> logits_;
   SamplerScratch scratch_;
   std::mutex mutex_;

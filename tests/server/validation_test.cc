@@ -116,7 +116,7 @@ TEST(Validation, BiasIsSortedById) {
 }
 
 TEST(Validation, StoppingLimits) {
-  expect_refused([](auto& r) { r.mutable_stopping()->set_max_tokens(0); }, "stopping.max_tokens", "0 is below 1");
+  EXPECT_EQ(check([](auto& r) { r.mutable_stopping()->set_max_tokens(0); })->stopping.max_tokens, 0);
   expect_refused([](auto& r) { r.mutable_stopping()->set_max_tokens(-5); }, "stopping.max_tokens", "-5");
   expect_refused([](auto& r) { r.mutable_stopping()->set_min_tokens(-1); }, "stopping.min_tokens", "-1");
   expect_refused(
@@ -132,6 +132,13 @@ TEST(Validation, StoppingLimits) {
         for (int i = 0; i < 65; ++i) r.mutable_stopping()->add_stop("x");
       },
       "stopping.stop", "65");
+  const auto all = [](int count) {
+    return [count](auto& r) {
+      for (int i = 0; i < count; ++i) r.mutable_stopping()->add_stop(std::string(512, 'x'));
+    };
+  };
+  EXPECT_TRUE(check(all(16)).ok());
+  expect_refused(all(17), "stopping.stop", "8704 bytes together, at most 8192");
 }
 
 TEST(Validation, LogprobsAndCounts) {
@@ -144,12 +151,20 @@ TEST(Validation, LogprobsAndCounts) {
   expect_refused([](auto& r) { r.set_request_id(std::string(257, 'x')); }, "request_id", "257");
 }
 
-TEST(Validation, WhatIsNotSupportedYetIsRefusedByName) {
-  expect_refused([](auto& r) { r.set_prompt_logprobs(0); }, "prompt_logprobs", "not supported yet");
-  expect_refused([](auto& r) { r.set_echo(true); }, "echo", "not supported yet");
+TEST(Validation, PromptLogprobsAndEcho) {
+  EXPECT_EQ(check([](auto&) {})->sampling.num_prompt_logprobs, -1);
+  EXPECT_FALSE(check([](auto&) {})->echo);
+  for (const std::int32_t n : {-1, 21, 49153}) {
+    expect_refused([n](auto& r) { r.set_prompt_logprobs(n); }, "prompt_logprobs", std::to_string(n));
+  }
+  EXPECT_EQ(check([](auto& r) { r.set_prompt_logprobs(0); })->sampling.num_prompt_logprobs, 0);
   v1::ChatRequest chat;
   chat.set_echo(true);
-  EXPECT_THAT(check_options(chat, kLimits).error().message, HasSubstr("echo: not supported yet"));
+  chat.set_prompt_logprobs(20);
+  const auto result = check_options(chat, kLimits);
+  ASSERT_TRUE(result.ok());
+  EXPECT_TRUE(result->echo);
+  EXPECT_EQ(result->sampling.num_prompt_logprobs, 20);
 }
 
 TEST(Validation, TenantAndCache) {

@@ -186,13 +186,13 @@ void CpuBackend::add_projected(const ActivationRows& in, const WeightMatrix& mat
   });
 }
 
-Logits CpuBackend::logits(const float* x, Norm norm, const WeightMatrix& matrix) {
-  const auto rows = static_cast<std::int32_t>(batch_->logit_rows.size());
-  Logits result{nullptr, rows, matrix.columns()};
-  if (rows == 0) return result;
-  result.data = scratch_->logits.reserve(product(rows, matrix.columns()));
+Logits CpuBackend::logits(const float* x, Norm norm, const WeightMatrix& matrix, std::span<const std::int32_t> rows) {
+  const auto num_rows = static_cast<std::int32_t>(rows.size());
+  Logits result{nullptr, num_rows, matrix.columns()};
+  if (num_rows == 0) return result;
+  result.data = scratch_->logits.reserve(product(num_rows, matrix.columns()));
   const Projection into{&matrix, nullptr, result.data};
-  projector_.prepare(x, batch_->logit_rows, rows, norm, {&into, 1}, scratch_->input);
+  projector_.prepare(x, rows, num_rows, norm, {&into, 1}, scratch_->input);
   projector_.project(scratch_->input, {&into, 1}, false);
   return result;
 }
@@ -210,6 +210,16 @@ void CpuBackend::sample(const Logits& logits, std::span<const SampleRequest> sam
                          }
                        }
                      });
+}
+
+void CpuBackend::score(const Logits& logits, std::span<const ScoreRequest> scores, std::span<SampledToken> out) {
+  pool_.parallel_for(logits.rows, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
+    SamplerScratch& scratch = scratch_->samplers[static_cast<std::size_t>(worker)];
+    for (std::int64_t i = begin; i < end; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      out[at] = score_row(scores[at], logits.row(static_cast<std::int32_t>(i)), scratch);
+    }
+  });
 }
 
 }  // namespace folio::cpu

@@ -33,8 +33,9 @@ class CpuBackend final : public Backend {
   void gate_up(const float* x, Norm norm, const WeightMatrix& gate, const WeightMatrix& up, Activation activation,
                const WeightMatrix& down) override;
   void down_add(const WeightMatrix& down, Norm norm, float* x) override;
-  Logits logits(const float* x, Norm norm, const WeightMatrix& matrix) override;
+  Logits logits(const float* x, Norm norm, const WeightMatrix& matrix, std::span<const std::int32_t> rows) override;
   void sample(const Logits& logits, std::span<const SampleRequest> samples, std::span<SampledToken> out) override;
+  void score(const Logits& logits, std::span<const ScoreRequest> scores, std::span<SampledToken> out) override;
 
  private:
   struct Scratch;  // buffers that only grow

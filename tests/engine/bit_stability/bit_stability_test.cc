@@ -28,6 +28,7 @@ struct Setting {
 struct Answer {
   std::vector<TokenId> ids;
   std::vector<float> logprobs;
+  std::vector<float> prompt_logprobs;
 };
 
 // A model file, opened once, and the requests of this test.
@@ -38,7 +39,7 @@ struct Subject {
   std::vector<GenerationRequest> requests;
 };
 
-// Half greedy, half sampled with a seed and every transformation on.
+// Half greedy, half sampled with a seed and every transformation on; a third asks for its prompt's log probabilities.
 void make_requests(Subject& subject, int count, int longest_prompt, int output_tokens) {
   std::mt19937 random(42);
   const TokenId vocab = subject.tokenizer->vocab_size();
@@ -55,6 +56,7 @@ void make_requests(Subject& subject, int count, int longest_prompt, int output_t
       r.sampling.repetition_penalty = 1.1F;
       r.sampling.frequency_penalty = 0.1F;
     }
+    if (i % 3 == 0) r.sampling.num_prompt_logprobs = 0;
     r.stopping.max_tokens = output_tokens;
     r.stopping.ignore_eos = true;
     subject.requests.push_back(std::move(r));
@@ -115,7 +117,9 @@ Run run(const Subject& subject, const Options& fixed, const Setting& setting,
   }
   for (const auto& stream : streams) {
     Answer answer;
-    for (const OutputDelta& output : stream->take().outputs) {
+    const TokenStream::Taken taken = stream->take();
+    for (const SampledToken& token : taken.prompt_logprobs) answer.prompt_logprobs.push_back(token.logprob);
+    for (const OutputDelta& output : taken.outputs) {
       for (const SampledToken& token : output.tokens) {
         answer.ids.push_back(token.id);
         answer.logprobs.push_back(token.logprob);
@@ -134,15 +138,17 @@ std::vector<Answer> run_alone(const Subject& subject, const Options& fixed) {
   return answers;
 }
 
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+}
+
 void expect_same(const Run& together, const std::vector<Answer>& alone, const Setting& setting) {
   for (std::size_t i = 0; i < alone.size(); ++i) {
-    EXPECT_EQ(together.answers[i].ids, alone[i].ids)
-        << "request " << i << " chunk " << setting.chunk << " threads " << setting.threads;
-    ASSERT_EQ(together.answers[i].logprobs.size(), alone[i].logprobs.size());
-    EXPECT_EQ(std::memcmp(together.answers[i].logprobs.data(), alone[i].logprobs.data(),
-                          alone[i].logprobs.size() * sizeof(float)),
-              0)
-        << "log probability bits of request " << i << " chunk " << setting.chunk << " threads " << setting.threads;
+    SCOPED_TRACE("request " + std::to_string(i) + " chunk " + std::to_string(setting.chunk) + " threads " +
+                 std::to_string(setting.threads));
+    EXPECT_EQ(together.answers[i].ids, alone[i].ids);
+    EXPECT_TRUE(same_bits(together.answers[i].logprobs, alone[i].logprobs)) << "log probability bits";
+    EXPECT_TRUE(same_bits(together.answers[i].prompt_logprobs, alone[i].prompt_logprobs)) << "those of the prompt";
   }
 }
 

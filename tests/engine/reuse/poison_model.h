@@ -16,6 +16,7 @@ class PoisonModel final : public Model {
 
   Logits forward(const StepBatch& batch) override;
   void sample(const Logits& logits, std::span<const SampleRequest> samples, std::span<SampledToken> out) override;
+  void score(std::span<const ScoreRequest> scores, std::span<SampledToken> out) override { model_.score(scores, out); }
   std::int32_t vocab_size() const override { return model_.vocab_size(); }
   std::int32_t max_context() const override { return model_.max_context(); }
   std::int32_t num_blocks() const override { return model_.num_blocks(); }

@@ -211,6 +211,9 @@ void check(const Submitted& submitted, bool prefix_cache, Seen& seen) {
   Reader& reader = *submitted.reader;
   reader.wait_end();
   const Usage& usage = reader.end().usage;
+  const std::vector<SampledToken>& scores = submitted.asked->alone.prompt_logprobs;
+  EXPECT_TRUE(is_beginning(reader.prompt_logprobs(), scores));
+  seen.scored += static_cast<std::int64_t>(reader.prompt_logprobs().size());
   std::int64_t num_tokens = 0;
   for (std::int32_t index = 0; index < submitted.request.n; ++index) {
     const Reader::Output& got = reader.output(index);
@@ -224,13 +227,14 @@ void check(const Submitted& submitted, bool prefix_cache, Seen& seen) {
       ++seen.beginnings;
     } else {
       EXPECT_TRUE(same_output(got, alone)) << "index " << index;
+      EXPECT_EQ(reader.prompt_logprobs().size(), scores.size());
       ++seen.whole;
     }
   }
   EXPECT_EQ(usage.output_tokens, num_tokens);
   EXPECT_EQ(usage.prompt_tokens, static_cast<std::int64_t>(submitted.request.prompt.size()));
   EXPECT_LT(usage.cached_tokens, usage.prompt_tokens) << "the last token is always computed";
-  EXPECT_TRUE(usage.cached_tokens == 0 || (prefix_cache && !submitted.request.cache.bypass));
+  EXPECT_TRUE(usage.cached_tokens == 0 || (prefix_cache && !submitted.request.cache.bypass && scores.empty()));
   EXPECT_TRUE(!reader.prompt() || reader.prompt()->cached_tokens == usage.cached_tokens);
   EXPECT_TRUE(usage.pinned_tokens == 0 || submitted.request.cache.pin_ms > 0);
   if (reader.end().error) {
@@ -265,10 +269,11 @@ std::vector<Asked> make_asked(Solo& solo) {
     const auto tail = static_cast<std::size_t>(i % 5 == 0 ? 0 : dice.pick(1, 20));
     prompt = joined(std::move(prompt), random_tokens(static_cast<std::uint64_t>(100 + i % 9), tail));
     if (prompt.empty()) prompt = {static_cast<TokenId>(i + 1)};
-    const std::int32_t most = dice.any_of({1, 2, 9, 16, 30, 40});
+    const std::int32_t most = dice.any_of({0, 1, 2, 9, 16, 30, 40});
     Asked& one = asked.emplace_back();
     one.request = dice.one_in(2) ? greedy(prompt, most) : sampled(prompt, most, static_cast<std::uint64_t>(i % 4));
     one.request.n = dice.any_of({1, 1, 1, 1, 2, 3, 4});
+    if (dice.one_in(5)) one.request.sampling.num_prompt_logprobs = dice.any_of({0, 3});
     if (dice.one_in(3)) one.request.stopping.stop_token_ids = random_tokens(static_cast<std::uint64_t>(i), 20);
     if (dice.one_in(4)) one.request.stopping.min_tokens = std::min(most, 8);
     one.alone = solo.run(one.request);

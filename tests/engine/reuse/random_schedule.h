@@ -20,7 +20,7 @@ std::vector<Asked> make_asked(Solo& solo);
 // What the schedules came upon, so that it is known what was tested.
 struct Seen {
   std::int64_t schedules = 0, steps = 0, preemptions = 0, recomputed = 0, cached = 0, copies = 0, pinned = 0;
-  std::int64_t pins_released = 0, whole = 0, beginnings = 0, late = 0;
+  std::int64_t pins_released = 0, whole = 0, beginnings = 0, late = 0, scored = 0;
 };
 
 // Fails (with gtest) when an answer is not as alone or something is left over.

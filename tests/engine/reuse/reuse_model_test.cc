@@ -143,6 +143,34 @@ TEST_P(ReuseSmol, NobodySaysAnothersCodeWord) {
   EXPECT_TRUE(stage.gives_all_back());
 }
 
+// What the model said of its answer while it made it, it says of it as a prompt: 64 rows at a time, over all of a large
+// vocabulary, in company and in chunks.
+TEST_P(ReuseGemma, AnAnswerIsScoredAsItWasMade) {
+  const std::vector<TokenId> prompt = excerpt("gemma3", 100, 150);
+  GenerationRequest request = sampled(prompt, 40, 3);
+  request.sampling.num_logprobs = 5;
+  const Answer made = real().alone(request);
+  GenerationRequest again = greedy(joined(prompt, made.front().ids), 0);
+  again.sampling.num_prompt_logprobs = 5;
+  const Answer alone = real().alone(again);
+  ASSERT_EQ(alone.prompt_logprobs.size(), 190U);
+  for (std::size_t i = 0; i < 40; ++i) {
+    const SampledToken& scored = alone.prompt_logprobs[150 + i];
+    EXPECT_EQ(scored.id, made.front().ids[i]);
+    EXPECT_EQ(scored.logprob, made.front().logprobs[i]) << i;
+    for (std::size_t k = 0; k < 5; ++k) {
+      EXPECT_EQ(scored.top[k].id, made.front().top[5 * i + k].id);
+      EXPECT_EQ(scored.top[k].logprob, made.front().top[5 * i + k].logprob);
+    }
+  }
+  Stage stage(real().file, setup(60, {.max_batch_tokens = 96}));
+  const std::vector<Answer> got = stage.run_together({request, again, again});
+  EXPECT_TRUE(same_answer(got[0], made));
+  EXPECT_TRUE(same_answer(got[1], alone));
+  EXPECT_TRUE(same_answer(got[2], alone));
+  EXPECT_TRUE(stage.gives_all_back());
+}
+
 // Longer than the windows of 512, and than a partition of attention; four times each.
 TEST_P(ReuseGemma, LongPromptsFourTimesEach) {
   Stage stage(real().file, setup(160));

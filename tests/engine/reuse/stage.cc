@@ -84,6 +84,7 @@ std::vector<Answer> Stage::run_together(std::vector<GenerationRequest> requests)
     reader.wait_end();
     Answer& answer = answers.emplace_back();
     for (std::int32_t index = 0; index < reader.num_outputs(); ++index) answer.outputs.push_back(reader.output(index));
+    answer.prompt_logprobs = reader.prompt_logprobs();
     answer.end = reader.end();
   }
   return answers;
@@ -161,11 +162,23 @@ testing::AssertionResult is_beginning(const Reader::Output& got, const Reader::O
   return same_output(got, head);
 }
 
+testing::AssertionResult is_beginning(std::span<const SampledToken> got, std::span<const SampledToken> alone) {
+  if (got.size() > alone.size()) return testing::AssertionFailure() << "more of the prompt than alone";
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const bool same = got[i].id == alone[i].id && same_bits({&got[i].logprob, 1}, {&alone[i].logprob, 1}) &&
+                      std::ranges::equal(got[i].top, alone[i].top, same_top);
+    if (!same) return testing::AssertionFailure() << "another log probability of the prompt's token " << i;
+  }
+  return testing::AssertionSuccess();
+}
+
 testing::AssertionResult same_answer(const Answer& got, const Answer& alone) {
   if (got.outputs.size() != alone.outputs.size()) return testing::AssertionFailure() << "not as many outputs";
   if (got.end.error || alone.end.error) {
     return testing::AssertionFailure() << "an error: " << (got.end.error ? got.end : alone.end).error->message;
   }
+  if (auto same = is_beginning(got.prompt_logprobs, alone.prompt_logprobs); !same) return same;
+  if (got.prompt_logprobs.size() != alone.prompt_logprobs.size()) return testing::AssertionFailure() << "less of it";
   std::int64_t num_tokens = 0;
   for (std::size_t i = 0; i < got.outputs.size(); ++i) {
     num_tokens += static_cast<std::int64_t>(got.outputs[i].ids.size());

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,7 @@ class StageClock final : public Clock {
 };
 
 struct Answer {
+  std::vector<SampledToken> prompt_logprobs;
   std::vector<Reader::Output> outputs;
   StreamEnd end;
   const Reader::Output& front() const { return outputs.front(); }
@@ -99,6 +101,7 @@ class Solo {
 // What a client sees of one index, to the last bit.
 testing::AssertionResult same_output(const Reader::Output& got, const Reader::Output& alone);
 testing::AssertionResult is_beginning(const Reader::Output& got, const Reader::Output& alone);
+testing::AssertionResult is_beginning(std::span<const SampledToken> got, std::span<const SampledToken> alone);
 testing::AssertionResult same_answer(const Answer& got, const Answer& alone);
 
 // Greedy, to `max_tokens`, with the chosen tokens' log probabilities.

@@ -84,8 +84,8 @@ TEST(RowArgmax, LowestOfEqualsAtEverySizeAndPlace) {
 TEST(RowArgmax, OddValues) {
   const std::vector<float> mixed = {kNan, -kInfinity, 3.0F, kNan, 3.0F};
   EXPECT_EQ(row_argmax(mixed), 2);
-  EXPECT_EQ(row_argmax(std::vector<float>(200, kNan)), 0);
-  EXPECT_EQ(row_argmax(std::vector<float>(200, -kInfinity)), 0);
+  EXPECT_EQ(row_argmax(std::vector<float>(200, kNan)), -1);
+  EXPECT_EQ(row_argmax(std::vector<float>(200, -kInfinity)), -1);
   EXPECT_EQ(row_max(std::vector<float>(200, kNan)), -kInfinity);
 }
 

@@ -201,16 +201,64 @@ TEST_F(SamplerTest, BrokenLogitsNeverCrashAndAreNotChosen) {
         params_.top_p = top_p;
         params_.min_p = min_p;
         EXPECT_EQ(ids_of_draws({kNan, -kInfinity, 2, kNan}, 20), (Ids{2}));
-        EXPECT_EQ(ids_of_draws({kNan, kNan}, 20), (Ids{0}));
-        EXPECT_EQ(ids_of_draws({-kInfinity, -kInfinity}, 20), (Ids{0}));
+        EXPECT_EQ(ids_of_draws({kNan, kNan}, 20), (Ids{kNoToken}));
+        EXPECT_EQ(ids_of_draws({-kInfinity, -kInfinity, kNan}, 20), (Ids{kNoToken}));
         EXPECT_EQ(ids_of_draws({1, kInfinity, 2}, 20), (Ids{1}));
         const SampledToken sampled = sample({kNan, -kInfinity, 2, 1});
         EXPECT_EQ(sampled.top.size(), 2U);
         EXPECT_TRUE(std::isfinite(sampled.logprob));
-        EXPECT_EQ(sample({kNan}).logprob, kLogprobFloor);
       }
     }
   }
+}
+
+TEST_F(SamplerTest, WithoutANumberThereIsNoTokenWhateverIsAsked) {
+  std::vector<float> broken(300, kNan);
+  params_.num_logprobs = 3;
+  tokens_ = {1, 2, 3};
+  num_prompt_ = 1;
+  masked_ = {4};
+  for (const std::int32_t top_k : {0, 1, 5, 200}) {
+    for (const float temperature : {0.0F, 0.5F}) {
+      params_.top_k = top_k;
+      params_.temperature = temperature;
+      params_.repetition_penalty = 1.5F;
+      params_.logit_bias = {{5, 100.0F}};
+      const SampledToken sampled = sample(broken);
+      EXPECT_EQ(sampled.id, kNoToken);
+      EXPECT_TRUE(sampled.top.empty());
+    }
+  }
+  broken[299] = -3.0F;
+  EXPECT_EQ(sample(broken).id, 299);
+}
+
+// A prompt's token is scored as if it had been sampled there, to the bit.
+TEST_F(SamplerTest, ScoresAreTheLogprobsOfSampling) {
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal(0.0F, 4.0F);
+  for (const std::size_t vocab : {1U, 5U, 257U, 5000U}) {
+    std::vector<float> logits(vocab);
+    for (float& logit : logits) logit = normal(random);
+    params_.num_logprobs = 4;
+    params_.temperature = 2.0F;
+    for (position_ = 0; position_ < 50; ++position_) {
+      const SampledToken sampled = sample(logits);
+      const SampledToken scored = score_row({0, sampled.id, 4}, logits, scratch_);
+      ASSERT_EQ(scored.id, sampled.id);
+      EXPECT_EQ(std::memcmp(&scored.logprob, &sampled.logprob, sizeof(float)), 0);
+      ASSERT_EQ(scored.top.size(), sampled.top.size());
+      for (std::size_t i = 0; i < scored.top.size(); ++i) {
+        EXPECT_EQ(scored.top[i].id, sampled.top[i].id);
+        EXPECT_EQ(std::memcmp(&scored.top[i].logprob, &sampled.top[i].logprob, sizeof(float)), 0);
+      }
+    }
+    EXPECT_TRUE(score_row({0, 0, 0}, logits, scratch_).top.empty());
+  }
+  EXPECT_EQ(score_row({0, 1, 2}, std::vector<float>{kNan, kNan}, scratch_).id, kNoToken);
+  const SampledToken unlikely = score_row({0, 1, 2}, std::vector<float>{1.0F, -kInfinity, kNan}, scratch_);
+  EXPECT_EQ(unlikely.logprob, kLogprobFloor);
+  EXPECT_EQ(unlikely.top.size(), 1U);
 }
 
 // 64 of 2048 weigh something. A top_k up to that many is drawn from a list, a larger one from the whole row: the same

@@ -1,4 +1,4 @@
-// The sampler against its plain twin, over random rows and parameters, and against the distribution itself.
+// The sampler against its plain twin, over random rows and parameters.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -126,56 +126,6 @@ TEST(SamplerTwin, LogprobsAreThoseOfTheRawRow) {
         EXPECT_EQ(sampled.top[k].logprob, sampled.logprob);
       }
     }
-  }
-}
-
-// Draws over the positions of one seed: chi-square within five standard deviations of its mean, and nothing that a
-// filter took out.
-TEST(SamplerTwin, DrawsFollowTheDistribution) {
-  constexpr std::size_t kVocab = 40;
-  constexpr int kDraws = 60'000;
-  std::vector<float> logits(kVocab);
-  for (std::size_t i = 0; i < kVocab; ++i) logits[i] = static_cast<float>(i * 7 % kVocab) * 0.08F;
-  SamplingParams plain;
-  plain.seed = 99;
-  SamplingParams filtered = plain;
-  filtered.temperature = 0.6F;
-  filtered.top_k = 30;
-  filtered.min_p = 0.02F;
-  filtered.top_p = 0.9F;
-  for (const SamplingParams& params : {plain, filtered}) {
-    const double temperature = params.temperature;
-    std::vector<TokenId> order(kVocab);
-    for (std::size_t i = 0; i < kVocab; ++i) order[i] = static_cast<TokenId>(i);
-    const auto weight = [&](TokenId id) { return std::exp(logits[static_cast<std::size_t>(id)] / temperature); };
-    std::sort(order.begin(), order.end(), [&](TokenId a, TokenId b) { return weight(a) > weight(b); });
-    std::size_t kept = params.top_k > 0 ? 30 : kVocab;
-    while (weight(order[kept - 1]) < params.min_p * weight(order[0])) --kept;
-    double total = 0;
-    for (std::size_t i = 0; i < kept; ++i) total += weight(order[i]);
-    double head = 0;
-    std::size_t size = 0;
-    while (head < params.top_p * total * (1 - 1e-9)) head += weight(order[size++]);
-
-    std::vector<int> counts(kVocab);
-    SamplerScratch scratch;
-    for (int draw = 0; draw < kDraws; ++draw) {
-      std::vector<float> row = logits;
-      const SampleRequest request{0, &params, 0, draw, {}, 0, {}};
-      ++counts[static_cast<std::size_t>(sample_row(request, row, scratch).id)];
-    }
-    double chi_square = 0;
-    for (std::size_t i = 0; i < kVocab; ++i) {
-      const int count = counts[static_cast<std::size_t>(order[i])];
-      if (i >= size) {
-        EXPECT_EQ(count, 0);
-        continue;
-      }
-      const double expected = kDraws * weight(order[i]) / head;
-      chi_square += (count - expected) * (count - expected) / expected;
-    }
-    const double freedom = static_cast<double>(size) - 1;
-    EXPECT_LT(chi_square, freedom + 5 * std::sqrt(2 * freedom)) << size << " kept";
   }
 }
 

@@ -95,6 +95,8 @@ TEST(ChatHelper, ARenderPastALimitFailsAlone) {
   EXPECT_EQ(error_of("output"), "messages: the rendered prompt is longer than 8388608 bytes");
   EXPECT_NE(error_of("chunks").find("its output is too long"), std::string::npos);
   EXPECT_NE(error_of("recursion").find("RecursionError"), std::string::npos);
+  EXPECT_EQ(chat.render(one("12345"), 5)->text, "12345");
+  EXPECT_EQ(chat.render(one("123456"), 5).error().message, "messages: the rendered prompt is longer than 5 bytes");
   const auto most = chat.render(one("most"));
   ASSERT_TRUE(most.ok()) << most.error().message;
   EXPECT_EQ(most->tokens.size(), 8388608U);

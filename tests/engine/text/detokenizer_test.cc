@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <string>
 #include <vector>
 
+#include "engine/text/utf8.h"
 #include "tests/engine/text/plain_text.h"
 
 namespace folio {
@@ -86,6 +88,56 @@ TEST(TruncateUtf8, NeverSplitsACodePoint) {
   for (std::size_t max = 0; max < expected.size(); ++max)
     EXPECT_EQ(truncate_utf8(text, max).size(), expected[max]) << max;
   EXPECT_EQ(truncate_utf8("\x80\x80\x80\x80\x80", 3).size(), 3U);
+}
+
+// The rule in its plain form: what decode gives for both, less the code points that both begin with.
+std::string rest_of(const std::string& before, const std::string& after) {
+  const std::string all = sanitize_utf8(before + after);
+  const std::string told = sanitize_utf8(before);
+  std::size_t common = 0;
+  while (common < told.size() && common < all.size()) {
+    const std::size_t length = utf8_length_at(all, common);
+    if (told.compare(common, length, all, common, length) != 0) break;
+    common += length;
+  }
+  return all.substr(common);
+}
+
+std::string given_after(const std::string& before, const std::string& after, std::size_t step) {
+  Utf8Stream stream;
+  stream.begin_after(before);
+  std::string out;
+  for (std::size_t i = 0; i < after.size(); i += step) stream.push(std::string_view(after).substr(i, step), out);
+  stream.finish(out);
+  return out;
+}
+
+TEST(Utf8StreamAfter, ACodePointAcrossTheBorderComesWhole) {
+  EXPECT_EQ(given_after("x\xF0\x9F", "\xA6\x99!", 1), "\xF0\x9F\xA6\x99!");
+  EXPECT_EQ(given_after("x\xF0\x9F\xA6", "\x99", 1), "\xF0\x9F\xA6\x99");
+  EXPECT_EQ(given_after("x\xF0\x9F", "hello", 2), "hello") << "its U+FFFD was told with what is before";
+  EXPECT_EQ(given_after("x\xF0\x9F", "\xA6", 1), "") << "one maximal subpart, still";
+  EXPECT_EQ(given_after("x\xF0\x9F", "\xA6\xA6\xF0", 1), "\xF0\x9F\xA6\xA6\xEF\xBF\xBD");
+  EXPECT_EQ(given_after("x\xF0\x9F", "", 1), "");
+  EXPECT_EQ(given_after("", "abc", 2), "abc");
+  EXPECT_EQ(given_after("\xEF\xBF", "\xBDz", 1), "z") << "U+FFFD itself: both begin with it";
+  EXPECT_EQ(given_after("\xA6\x99", "\xA6", 1), "\xEF\xBF\xBD") << "nothing is unfinished before";
+}
+
+TEST(Utf8StreamAfter, IsThePlainRuleForAnyBytes) {
+  std::mt19937 random(3);
+  const std::string parts[] = {"a",    "\xF0\x9F", "\xA6",     "\x99", "\xE2\x82\xAC", "\xE2",
+                               "\xC3", "\xA9",     "\xEF\xBF", "\xBD", "\xFF",         "\xED\xA0"};
+  const auto some = [&] {
+    std::string bytes;
+    for (unsigned count = random() % 5; count > 0; --count) bytes += parts[random() % std::size(parts)];
+    return bytes;
+  };
+  for (int i = 0; i < 20'000; ++i) {
+    const std::string before = some();
+    const std::string after = some();
+    ASSERT_EQ(given_after(before, after, 1 + random() % 3), rest_of(before, after)) << i;
+  }
 }
 
 }  // namespace

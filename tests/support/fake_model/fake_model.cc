@@ -82,6 +82,16 @@ void FakeModel::sample(const Logits& logits, std::span<const SampleRequest> samp
   }
 }
 
+void FakeModel::score(std::span<const ScoreRequest> scores, std::span<SampledToken> out) {
+  require(scores.size() == out.size(), "one token for each score");
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    require(i == 0 || scores[i - 1].row < scores[i].row, "scored rows ascend");
+    const std::uint64_t hash = fake_hash(hashes_.at(static_cast<std::size_t>(scores[i].row)), scores[i].token);
+    out[i] = {scores[i].token, logprob_of(hash), {}};
+    out[i].top.assign(static_cast<std::size_t>(scores[i].num_logprobs), {scores[i].token, out[i].logprob});
+  }
+}
+
 std::vector<TokenId> fake_outputs(std::vector<TokenId> prompt, std::int64_t num_tokens, TokenId vocab_size) {
   std::vector<TokenId> outputs;
   std::uint64_t hash = fake_hash(prompt);
@@ -94,6 +104,10 @@ std::vector<TokenId> fake_outputs(std::vector<TokenId> prompt, std::int64_t num_
 
 float fake_logprob(std::span<const TokenId> tokens_before) {
   return 1.0F - (1.0F - logprob_of(fake_hash(tokens_before)));
+}
+
+float fake_score(std::span<const TokenId> tokens) {
+  return logprob_of(fake_hash(tokens));
 }
 
 }  // namespace folio

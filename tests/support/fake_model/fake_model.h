@@ -16,6 +16,7 @@ class FakeModel final : public Model {
 
   Logits forward(const StepBatch& batch) override;
   void sample(const Logits& logits, std::span<const SampleRequest> samples, std::span<SampledToken> out) override;
+  void score(std::span<const ScoreRequest> scores, std::span<SampledToken> out) override;
 
   std::int32_t vocab_size() const override { return vocab_size_; }
   std::int32_t max_context() const override { return max_context_; }
@@ -41,5 +42,6 @@ class FakeModel final : public Model {
 // What the model gives after this prompt, with nobody else there.
 std::vector<TokenId> fake_outputs(std::vector<TokenId> prompt, std::int64_t num_tokens, TokenId vocab_size);
 float fake_logprob(std::span<const TokenId> tokens_before);
+float fake_score(std::span<const TokenId> tokens);  // of the last of them, as a prompt's token
 
 }  // namespace folio

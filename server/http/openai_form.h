@@ -1,0 +1,20 @@
+// How the answer to an OpenAI-style request is to look, beside what the engine is told.
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace folio {
+
+enum class OpenAiCall : std::uint8_t { kCompletion, kChat };
+
+struct OpenAiForm {
+  OpenAiCall call = OpenAiCall::kCompletion;
+  bool stream = false;
+  bool include_usage = false;  // of a stream: one more event, with the usage
+  bool logprobs = false;
+  std::string model;         // the one served
+  std::string id_prefix;     // before the server's number of the request
+  std::int64_t created = 0;  // seconds since 1970
+};
+
+}  // namespace folio
