@@ -271,8 +271,8 @@ int HttpListener::port() const {
   return impl_->port();
 }
 
-void HttpListener::serve(Generation& generation) {
-  impl_->own_router().serve(generation);
+void HttpListener::serve(Generation& generation, std::function<std::string()> metrics) {
+  impl_->own_router().serve(generation, std::move(metrics));
 }
 
 void HttpListener::set_serving(bool serving) {

@@ -1,8 +1,9 @@
 // The HTTP front's listener: one address, one thread for all its connections ("folio-http"). The thread moves bytes and
 // frames; reading JSON, tokenising and rendering are done by the front worker and the dispatcher (server/generation.h).
 #pragma once
-#include <chrono>
+#include <functional>
 #include <memory>
+#include <string>
 
 #include "base/clock.h"
 #include "server/generation.h"
@@ -20,8 +21,9 @@ class HttpListener {
   HttpListener& operator=(const HttpListener&) = delete;
 
   int port() const;
-  // From now on calls are served. `generation` outlives this listener's shutdown.
-  void serve(Generation& generation);
+  // From now on calls are served. `generation` and what `metrics` reads outlive this listener's shutdown. `metrics`:
+  // the text of GET /metrics, made on the listener's thread; without it there is no such path.
+  void serve(Generation& generation, std::function<std::string()> metrics = nullptr);
   void set_serving(bool serving);  // what /ready says
   // Takes no connection and no request any more, closes idle connections at once, the others after the answer that is
   // under way and at the latest at the deadline. Blocks. Once.

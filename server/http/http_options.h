@@ -36,8 +36,6 @@ struct HttpOptions {
   HttpLimits limits;
   // Who calls, by the values of all Authorization fields. HTTP thread. Not set: nobody needs a key.
   std::function<Result<Caller>(const std::vector<std::string_view>& authorization)> authorize;
-  // The text of GET /metrics, made on the HTTP thread. Not set: 404.
-  std::function<std::string()> metrics;
 };
 
 }  // namespace folio

@@ -134,7 +134,8 @@ std::variant<HttpResponse, HttpRouter::Admitted> HttpRouter::admit(const HttpReq
     if (auto* refusal = std::get_if<HttpResponse>(&caller)) return std::move(*refusal);
     out.caller = std::move(std::get<Caller>(caller));
   }
-  if (!path || (path->route == Route::kMetrics && !options_.metrics)) {
+  const bool loading = generation_.load() == nullptr;
+  if (!path || (path->route == Route::kMetrics && !loading && !metrics_)) {
     return error_response(404, "no such path; the calls are listed in docs/api.md", "not_found");
   }
   const bool method_fits = path->is_post ? head.method == "POST" : head.method == "GET" || head.method == "HEAD";
@@ -148,8 +149,7 @@ std::variant<HttpResponse, HttpRouter::Admitted> HttpRouter::admit(const HttpReq
     if (auto refusal = check_media(head)) return std::move(*refusal);
   }
   out.route = path->route;
-  const bool needs_model = !is_public(path) && path->route != Route::kMetrics;
-  if (needs_model && generation_.load() == nullptr) {
+  if (!is_public(path) && loading) {
     return error_response({ErrorCode::kUnavailable, "the model is loading"});
   }
   return out;
@@ -179,7 +179,7 @@ std::variant<HttpResponse, std::shared_ptr<HttpCall>> HttpRouter::start(HttpRequ
       return error_response(
           {ErrorCode::kUnavailable, generation == nullptr ? "the model is loading" : "the server is shutting down"});
     case Route::kMetrics:
-      return text_response("text/plain; version=0.0.4; charset=utf-8", options_.metrics());
+      return text_response("text/plain; version=0.0.4; charset=utf-8", metrics_());
   }
   return error_response({ErrorCode::kInternal, "a path without an answer"});
 }

@@ -5,9 +5,11 @@
 #pragma once
 #include <atomic>
 #include <ctime>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 
 #include "server/generation.h"
@@ -37,8 +39,12 @@ class HttpRouter {
 
   explicit HttpRouter(const HttpOptions& options) : options_(options), started_(std::time(nullptr)) {}
 
-  // From now on calls are served; before, they are answered 503. `generation` outlives every call. Any thread.
-  void serve(Generation& generation) { generation_.store(&generation); }
+  // From now on calls are served; before, they are answered 503. `generation` outlives every call. `metrics`: the text
+  // of GET /metrics, made on the HTTP thread; without it there is no such path. Any thread, once.
+  void serve(Generation& generation, std::function<std::string()> metrics) {
+    metrics_ = std::move(metrics);
+    generation_.store(&generation);
+  }
   void set_ready(bool ready) { ready_.store(ready); }
 
   // By the header alone: a refusal, or what to do when the body is there.
@@ -56,6 +62,7 @@ class HttpRouter {
 
   const HttpOptions& options_;
   const std::time_t started_;
+  std::function<std::string()> metrics_;  // read when generation_ was seen
   std::atomic<Generation*> generation_{nullptr};
   std::atomic<bool> ready_{false};
 };

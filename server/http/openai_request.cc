@@ -147,6 +147,7 @@ void read_common(ObjectReader& in, Request& out, OpenAiForm& form) {
   }
   if (const auto skip = in.boolean("skip_special_tokens")) out.set_skip_special(*skip);
   if (const auto count = in.integer("prompt_logprobs", kMinInt32, kMaxInt32)) {
+    form.prompt_logprobs = true;
     out.set_prompt_logprobs(static_cast<std::int32_t>(*count));
   }
   read_sampling(in, *out.mutable_sampling());
@@ -181,7 +182,12 @@ Result<OpenAiRequest> read_completion(const json& body) {
   out.set_echo(in.boolean("echo").value_or(false));
   if (const auto count = in.integer("logprobs", kMinInt32, kMaxInt32)) {
     form.logprobs = true;
+    form.echo_logprobs = out.echo();
     out.set_logprobs(static_cast<std::int32_t>(*count));
+  }
+  if (form.echo_logprobs) {
+    if (form.prompt_logprobs) in.fail("prompt_logprobs", "not together with echo and logprobs, which give them");
+    out.set_prompt_logprobs(out.logprobs());
   }
   in.refuse("suffix", "");
   in.refuse("best_of", std::max(out.n(), 1), "not supported: it must be n or not be given");

@@ -1,6 +1,7 @@
 #include "server/http/openai_response.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "server/http/http_error.h"
 
@@ -68,8 +69,21 @@ std::string completion_token(std::string_view piece) {
   return out;
 }
 
+// null for the first token of a prompt, which nothing precedes.
+void append_logprob(std::string& out, const v1::TokenLogprob& token) {
+  if (token.has_logprob()) {
+    append_json_number(out, token.logprob());
+  } else {
+    out += "null";
+  }
+}
+
 // The token itself and the best ones, each spelling once: a key that stands twice is read differently by everybody.
 void append_top_of_completion(std::string& out, const v1::TokenLogprob& token) {
+  if (!token.has_logprob()) {
+    out += "null";
+    return;
+  }
   JsonObject object(out);
   std::vector<std::string> seen;
   const auto add = [&](const v1::TokenLogprob& entry) {
@@ -85,14 +99,16 @@ void append_top_of_completion(std::string& out, const v1::TokenLogprob& token) {
 
 void add_chat_token(JsonObject& object, const v1::TokenLogprob& token) {
   object.text("token", token.piece());
-  object.number("logprob", token.logprob());
+  append_logprob(object.key("logprob"), token);
   append_json_array(object.key("bytes"), token.piece(),
                     [](std::string& out, char byte) { out += std::to_string(static_cast<unsigned char>(byte)); });
 }
 
-void append_chat_logprobs(std::string& out, const v1::Output& output) {
-  JsonObject object(out);
-  append_json_array(object.key("content"), output.logprobs(), [](std::string& to, const v1::TokenLogprob& token) {
+using Tokens = google::protobuf::RepeatedPtrField<v1::TokenLogprob>;
+
+// In a chat's form.
+void append_tokens(std::string& out, const Tokens& tokens) {
+  append_json_array(out, tokens, [](std::string& to, const v1::TokenLogprob& token) {
     JsonObject entry(to);
     add_chat_token(entry, token);
     append_json_array(entry.key("top_logprobs"), token.top(), [](std::string& inner, const v1::TokenLogprob& best) {
@@ -102,6 +118,11 @@ void append_chat_logprobs(std::string& out, const v1::Output& output) {
     });
     entry.close();
   });
+}
+
+void append_chat_logprobs(std::string& out, const v1::Output& output) {
+  JsonObject object(out);
+  append_tokens(object.key("content"), output.logprobs());
   object.raw("refusal", "null");
   object.close();
 }
@@ -121,38 +142,47 @@ void OpenAiRenderer::add_head(JsonObject& object, std::string_view kind) const {
   object.text("model", form_.model);
 }
 
-void OpenAiRenderer::append_completion_logprobs(std::string& out, const v1::Output& output) {
+void OpenAiRenderer::append_completion_logprobs(std::string& out, const v1::Output& output, bool first) {
+  std::vector<const v1::TokenLogprob*> tokens;
+  if (first)
+    std::transform(echoed_.begin(), echoed_.end(), std::back_inserter(tokens), [](const auto& t) { return &t; });
+  for (const v1::TokenLogprob& token : output.logprobs()) tokens.push_back(&token);
   Choice& state = choice_of(output.index());
   JsonObject object(out);
-  append_json_array(object.key("tokens"), output.logprobs(), [](std::string& to, const v1::TokenLogprob& token) {
-    append_json_string(to, completion_token(token.piece()));
+  append_json_array(object.key("tokens"), tokens, [](std::string& to, const v1::TokenLogprob* token) {
+    append_json_string(to, completion_token(token->piece()));
   });
-  append_json_array(object.key("token_logprobs"), output.logprobs(),
-                    [](std::string& to, const v1::TokenLogprob& token) { append_json_number(to, token.logprob()); });
-  append_json_array(object.key("top_logprobs"), output.logprobs(), append_top_of_completion);
-  append_json_array(object.key("text_offset"), output.logprobs(),
-                    [&state](std::string& to, const v1::TokenLogprob& token) {
-                      to += std::to_string(state.num_points);
-                      std::string text;
-                      state.pieces.push(token.piece(), text);
-                      state.num_points += count_points(text);
-                    });
+  append_json_array(object.key("token_logprobs"), tokens,
+                    [](std::string& to, const v1::TokenLogprob* token) { append_logprob(to, *token); });
+  append_json_array(object.key("top_logprobs"), tokens,
+                    [](std::string& to, const v1::TokenLogprob* token) { append_top_of_completion(to, *token); });
+  append_json_array(object.key("text_offset"), tokens, [&state](std::string& to, const v1::TokenLogprob* token) {
+    to += std::to_string(state.num_points);
+    std::string text;
+    state.pieces.push(token->piece(), text);
+    state.num_points += count_points(text);
+  });
   object.close();
 }
 
-void OpenAiRenderer::add_logprobs(JsonObject& choice, const v1::Output& output) {
+void OpenAiRenderer::add_logprobs(JsonObject& choice, const v1::Output& output, bool first) {
   std::string& out = choice.key("logprobs");
   if (!form_.logprobs) {
     out += "null";
   } else if (is_chat()) {
     append_chat_logprobs(out, output);
   } else {
-    append_completion_logprobs(out, output);
+    append_completion_logprobs(out, output, first);
   }
 }
 
+void OpenAiRenderer::take_prompt(const v1::PromptInfo& info) {
+  id_ = form_.id_prefix + std::to_string(info.id());
+  if (form_.echo_logprobs) echoed_.insert(echoed_.end(), info.logprobs().begin(), info.logprobs().end());
+}
+
 std::string OpenAiRenderer::whole(const v1::GenerateResponse& response) {
-  id_ = form_.id_prefix + std::to_string(response.prompt_info().id());
+  take_prompt(response.prompt_info());
   std::string out;
   JsonObject object(out);
   add_head(object, is_chat() ? "chat.completion" : "text_completion");
@@ -168,10 +198,11 @@ std::string OpenAiRenderer::whole(const v1::GenerateResponse& response) {
     } else {
       choice.text("text", output.text());
     }
-    add_logprobs(choice, output);
+    add_logprobs(choice, output, true);
     add_finish(choice, output);
     choice.close();
   });
+  if (form_.prompt_logprobs) append_tokens(object.key("prompt_logprobs"), response.prompt_info().logprobs());
   add_usage(object, response.usage());
   object.natural("seed", response.seed());
   object.close();
@@ -179,7 +210,8 @@ std::string OpenAiRenderer::whole(const v1::GenerateResponse& response) {
 }
 
 void OpenAiRenderer::append_events(const v1::GenerateChunk& chunk, std::string& out) {
-  if (chunk.has_prompt_info()) id_ = form_.id_prefix + std::to_string(chunk.prompt_info().id());
+  if (chunk.has_prompt_info()) take_prompt(chunk.prompt_info());
+  if (form_.prompt_logprobs && !chunk.prompt_info().logprobs().empty()) append_prompt_event(chunk.prompt_info(), out);
   for (const v1::Output& output : chunk.outputs()) append_event(chunk, output, out);
   if (chunk.has_usage() && form_.include_usage) append_usage_event(chunk, out);
 }
@@ -199,7 +231,7 @@ void OpenAiRenderer::append_event(const v1::GenerateChunk& chunk, const v1::Outp
   Choice& state = choice_of(output.index());
   const bool first = !std::exchange(state.begun, true);
   const bool ends = output.finish_reason() != v1::FINISH_REASON_UNSPECIFIED;
-  const bool has_logprobs = form_.logprobs && !output.logprobs().empty();
+  const bool has_logprobs = form_.logprobs && (!output.logprobs().empty() || (first && !echoed_.empty()));
   if (output.text().empty() && !ends && !has_logprobs && !(first && is_chat())) return;
   out += "data: ";
   JsonObject event(out);
@@ -207,12 +239,23 @@ void OpenAiRenderer::append_event(const v1::GenerateChunk& chunk, const v1::Outp
   JsonObject choice(event.key("choices") += '[');
   choice.integer("index", output.index());
   add_text(choice, output, first);
-  add_logprobs(choice, output);
+  add_logprobs(choice, output, first);
   add_finish(choice, output);
   choice.close();
   out += ']';
   if (form_.include_usage) event.raw("usage", "null");
   if (chunk.has_seed()) event.natural("seed", chunk.seed());
+  event.close();
+  out += "\n\n";
+}
+
+void OpenAiRenderer::append_prompt_event(const v1::PromptInfo& info, std::string& out) const {
+  out += "data: ";
+  JsonObject event(out);
+  add_head(event, is_chat() ? "chat.completion.chunk" : "text_completion");
+  event.raw("choices", "[]");
+  append_tokens(event.key("prompt_logprobs"), info.logprobs());
+  if (form_.include_usage) event.raw("usage", "null");
   event.close();
   out += "\n\n";
 }

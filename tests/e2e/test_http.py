@@ -196,7 +196,7 @@ class Input(HttpCase):
 
     def test_wrong_values_are_named(self):
         for field, values in {"temperature": (-1, 101, "1", True), "top_p": (0, 1.1, -1), "min_p": (1, -1), "n": (0, 65, 1.5),
-                              "max_tokens": (0, -1, "5"), "repetition_penalty": (0, -1), "presence_penalty": (1e9,),
+                              "max_tokens": (-1, "5"), "repetition_penalty": (0, -1), "presence_penalty": (1e9,),
                               "frequency_penalty": (-1e9,), "stream": ("yes",), "seed": ("a",), "model": (5,)}.items():
             for value in values:
                 self.refused(400, field, "/v1/completions", {"prompt": "x", field: value})

@@ -1,6 +1,7 @@
 """The official OpenAI client, unchanged, against the real server. Run by the Python of build/openai, where scripts/setup
 --with-tests installs it; by any other the tests are skipped."""
 
+import time
 import unittest
 
 try:
@@ -168,12 +169,11 @@ class Overload(HttpCase):
 
     def test_a_full_queue_is_a_rate_limit(self):
         blockers = [RawSocket(self.server.http_port) for _ in range(2)]
-        for raw in blockers:
+        for number, raw in enumerate(blockers):  # one runs, one waits
             raw.post("/v1/completions", {"prompt": "x", "max_tokens": 4000, "ignore_eos": True})
-        while True:
-            load = self.server.load()
-            if load.num_running + load.num_waiting == 2:
-                break
+            end = time.monotonic() + 10
+            while (self.server.load().num_running, self.server.load().num_waiting) != (1, number):
+                self.assertLess(time.monotonic(), end, self.server.load())
         with openai.OpenAI(base_url=f"http://127.0.0.1:{self.server.http_port}/v1", api_key="none", max_retries=0) as client:
             with self.assertRaises(openai.RateLimitError) as full:
                 client.completions.create(model="smollm2-135m-q4_1", prompt="x")

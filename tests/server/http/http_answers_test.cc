@@ -77,6 +77,41 @@ TEST_F(HttpAnswers, SeveralChoices) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(texts[i], whole["choices"][i]["text"]);
 }
 
+TEST_F(HttpAnswers, EchoAndItsLogprobs) {
+  const std::string more = R"(,"max_tokens": 2, "echo": true, "logprobs": 1)";
+  const json whole = json::parse(complete(more).body)["choices"][0];
+  EXPECT_EQ(whole["text"], "abc");
+  EXPECT_EQ(whole["logprobs"]["tokens"], json::parse(R"(["a", "b", "c"])"));
+  EXPECT_EQ(whole["logprobs"]["token_logprobs"][0], nullptr);
+  EXPECT_EQ(whole["logprobs"]["top_logprobs"][0], nullptr);
+  EXPECT_EQ(whole["logprobs"]["text_offset"], json::parse("[0, 1, 2]"));
+  json joined = {{"tokens", json::array()}, {"token_logprobs", json::array()}};
+  const RawResponse stream = complete(more + R"(,"stream": true)");
+  EXPECT_EQ(joined_text(stream), "abc");
+  for (const std::string& event : events_of(stream.body)) {
+    if (event == "[DONE]") continue;
+    const json logprobs = json::parse(event)["choices"][0]["logprobs"];
+    for (auto& [key, list] : joined.items()) list.insert(list.end(), logprobs[key].begin(), logprobs[key].end());
+  }
+  EXPECT_EQ(joined["tokens"], whole["logprobs"]["tokens"]);
+  EXPECT_EQ(joined["token_logprobs"], whole["logprobs"]["token_logprobs"]);
+}
+
+TEST_F(HttpAnswers, APromptIsScored) {
+  const std::string more = R"(,"max_tokens": 0, "prompt_logprobs": 2)";
+  const json whole = json::parse(complete(more).body);
+  EXPECT_EQ(whole["usage"]["completion_tokens"], 0);
+  EXPECT_EQ(whole["choices"][0]["text"], "");
+  EXPECT_EQ(whole["choices"][0]["finish_reason"], "length");
+  ASSERT_EQ(whole["prompt_logprobs"].size(), 1U);
+  EXPECT_EQ(whole["prompt_logprobs"][0]["token"], "a");
+  EXPECT_EQ(whole["prompt_logprobs"][0]["logprob"], nullptr);
+  const auto events = events_of(complete(more + R"(,"stream": true)").body);
+  EXPECT_EQ(json::parse(events.at(0))["prompt_logprobs"], whole["prompt_logprobs"]);
+  EXPECT_EQ(json::parse(events.at(0))["choices"], json::array());
+  EXPECT_EQ(error_of(complete(R"(,"echo": true, "logprobs": 1, "prompt_logprobs": 1)"))["param"], "prompt_logprobs");
+}
+
 // S02: a limit in the middle of a character.
 TEST_F(HttpAnswers, HalfACharacterAtTheEnd) {
   const std::string more = R"(,"max_tokens": 2, "logit_bias": {"258": 1000})";
@@ -162,7 +197,6 @@ TEST_F(HttpAnswers, RefusalsNameTheField) {
       {R"(,"top_p": 0)", 400, "top_p"},
       {R"(,"n": 9)", 400, "n"},
       {R"(,"logprobs": 21)", 400, "logprobs"},
-      {R"(,"max_tokens": 0)", 400, "max_tokens"},
       {R"(,"min_tokens": 17)", 400, "min_tokens"},
       {R"(,"stop": [""])", 400, "stop[0]"},
       {R"(,"logit_bias": {"9999": 1})", 400, "logit_bias"},
@@ -309,8 +343,9 @@ TEST_F(HttpAnswers, AFailedStepIsAnErrorInTheStream) {
 
 TEST_F(HttpAnswers, Metrics) {
   listener_->shutdown(clock_.now());
-  options_.metrics = [] { return std::string("folio_up 1\n"); };
   start();
+  EXPECT_EQ(ask(get("/metrics")).status, 503);
+  listener_->serve(generation_, [] { return std::string("folio_up 1\n"); });
   const RawResponse response = ask(get("/metrics"));
   EXPECT_EQ(response.status, 200);
   EXPECT_EQ(response.body, "folio_up 1\n");

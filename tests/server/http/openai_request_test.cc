@@ -69,7 +69,7 @@ TEST(CompletionRequest, Defaults) {
 TEST(CompletionRequest, EveryField) {
   const auto [request, form] = completion(R"({
     "model": "m", "prompt": [1, 2, 3], "max_tokens": 7, "temperature": 0.5, "top_p": 0.25, "n": 2, "stream": true,
-    "stream_options": {"include_usage": true}, "logprobs": 3, "echo": true, "stop": ["a", "b"],
+    "stream_options": {"include_usage": true}, "logprobs": 3, "echo": false, "stop": ["a", "b"],
     "presence_penalty": 1, "frequency_penalty": -1, "logit_bias": {"5": -100, "17": 2.5}, "seed": 42, "user": "u",
     "best_of": 2, "suffix": null, "top_k": 40, "min_p": 0.125, "repetition_penalty": 1.5, "min_tokens": 2,
     "ignore_eos": true, "stop_token_ids": [9, 8], "include_stop_str_in_output": true, "skip_special_tokens": false,
@@ -86,7 +86,7 @@ TEST(CompletionRequest, EveryField) {
   EXPECT_TRUE(form.include_usage);
   EXPECT_TRUE(form.logprobs);
   EXPECT_EQ(request.logprobs(), 3);
-  EXPECT_TRUE(request.echo());
+  EXPECT_FALSE(request.echo());
   EXPECT_THAT(request.stopping().stop(), ElementsAre("a", "b"));
   EXPECT_EQ(request.sampling().presence_penalty(), 1);
   EXPECT_EQ(request.sampling().frequency_penalty(), -1);
