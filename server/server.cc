@@ -181,21 +181,13 @@ ListenerOptions listener_options(const ServerOptions& o, const std::optional<Tls
   return out;
 }
 
-// What GET /metrics says: nothing while the model loads.
-using CurrentMetrics = std::atomic<const Metrics*>;
-
-HttpOptions http_options(const ServerOptions& o, const std::optional<TlsFiles>& tls, const ApiKeys& keys,
-                         const CurrentMetrics& metrics) {
+HttpOptions http_options(const ServerOptions& o, const std::optional<TlsFiles>& tls, const ApiKeys& keys) {
   HttpOptions out;
   out.host = o.host;
   out.port = static_cast<std::uint16_t>(std::stoi(o.http_port));
   out.cors_allow_origin = o.cors_allow_origin;
   out.tls = tls;
   out.limits.write_timeout = milliseconds(o.write_timeout_s);
-  out.metrics = [&metrics] {
-    const Metrics* const now = metrics.load();
-    return now != nullptr ? now->text() : std::string();
-  };
   if (keys.required()) {
     out.authorize = [&keys](const std::vector<std::string_view>& fields) { return keys.authorize(fields); };
   }
@@ -206,12 +198,12 @@ HttpOptions http_options(const ServerOptions& o, const std::optional<TlsFiles>& 
 // clients.
 struct Listeners {
   Listeners(const ServerOptions& options, const std::optional<TlsFiles>& tls, const ApiKeys& keys,
-            const CurrentMetrics& metrics, GenerationService& generation, ControlService& control)
+            GenerationService& generation, ControlService& control)
       : user(options.host + ":" + std::to_string(options.grpc_port),
              {{&generation, v1::Generation::service_full_name()}}, listener_options(options, tls)) {
     log::info("gRPC on " + options.host + ":" + std::to_string(user.port()));
     if (options.http_port != "off") {
-      http.emplace(http_options(options, tls, keys, metrics));
+      http.emplace(http_options(options, tls, keys));
       log::info("HTTP on " + options.host + ":" + std::to_string(http->port()));
     }
     if (options.control_listen == "off") return;
@@ -287,8 +279,7 @@ void run_server(const ServerOptions& options, StopSignal& stop) {
   const GrpcDoor door{keys, watch};
   GenerationService generation_service(door);
   ControlService control_service(door, [&stop] { stop.request(); });
-  CurrentMetrics metrics = nullptr;
-  Listeners listeners(options, tls, keys, metrics, generation_service, control_service);
+  Listeners listeners(options, tls, keys, generation_service, control_service);
 
   Loader loader(options, stop);
   stop.wait([&loader] { return loader.done(); });
@@ -299,9 +290,10 @@ void run_server(const ServerOptions& options, StopSignal& stop) {
     std::_Exit(EXIT_SUCCESS);
   }
   const std::unique_ptr<Serving> serving = loader.take();
-  metrics.store(&serving->metrics);
   generation_service.serve(serving->generation);
-  if (listeners.http) listeners.http->serve(serving->generation);
+  if (listeners.http) {
+    listeners.http->serve(serving->generation, [&metrics = serving->metrics] { return metrics.text(); });
+  }
   control_service.serve(serving->engine, serving->generation, server_info(options, *serving));
   if (!stop.requested()) {
     listeners.set_serving(true);

@@ -20,7 +20,6 @@ HttpOptions options() {
   out.cors_allow_origin = "https://example.org";
   out.limits.max_header_bytes = 600;
   out.limits.max_body_bytes = 1000;
-  out.metrics = [] { return std::string("x 1\n"); };
   out.authorize = [](const std::vector<std::string_view>& authorization) -> Result<Caller> {
     if (authorization.size() == 1 && authorization.front() == "Bearer key") return Caller();
     return Error{ErrorCode::kUnauthenticated, "no such key"};
