@@ -1,8 +1,10 @@
 // A refusal as a value: what was wrong, in words for the caller. The fronts map the code to gRPC and HTTP in one place.
 // Exceptions are for start-up only (a bad file or flag); a broken invariant is FOLIO_CHECK.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -10,14 +12,44 @@ namespace folio {
 
 enum class ErrorCode {
   kInvalidArgument,     // the message names the field
+  kUnauthenticated,     // no key, or one that is not known
+  kPermissionDenied,    // the key may not do that; the message names the field
   kResourceExhausted,   // queue full
   kNotFound,            // no such model
   kFailedPrecondition,  // no chat template
   kUnavailable,         // loading or draining
   kDeadlineExceeded,
   kCancelled,
-  kInternal,
+  kInternal,  // the last
 };
+inline constexpr std::size_t kNumErrorCodes = static_cast<std::size_t>(ErrorCode::kInternal) + 1;
+
+// "invalid_argument": gRPC's name of the code in small letters.
+constexpr std::string_view name_of(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kInvalidArgument:
+      return "invalid_argument";
+    case ErrorCode::kUnauthenticated:
+      return "unauthenticated";
+    case ErrorCode::kPermissionDenied:
+      return "permission_denied";
+    case ErrorCode::kResourceExhausted:
+      return "resource_exhausted";
+    case ErrorCode::kNotFound:
+      return "not_found";
+    case ErrorCode::kFailedPrecondition:
+      return "failed_precondition";
+    case ErrorCode::kUnavailable:
+      return "unavailable";
+    case ErrorCode::kDeadlineExceeded:
+      return "deadline_exceeded";
+    case ErrorCode::kCancelled:
+      return "cancelled";
+    case ErrorCode::kInternal:
+      return "internal";
+  }
+  return "unknown";
+}
 
 struct Error {
   ErrorCode code = ErrorCode::kInternal;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace folio::log {
 namespace {
@@ -107,6 +108,31 @@ void write(Level level, std::string_view message) {
   spdlog::logger& logger = json ? all.json : all.text;
   if (!logger.should_log(as)) return;
   logger.log(as, spdlog::string_view_t(escape(message, json)));
+}
+
+bool enabled(Level level) {
+  Loggers& all = loggers();
+  return (all.use_json.load(std::memory_order_relaxed) ? all.json : all.text).should_log(to_spdlog(level));
+}
+
+void Limited::write(std::string_view message, TimePoint now) {
+  if (!enabled(level_)) return;
+  std::int64_t num_left_out = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (now - period_start_ >= kPeriod) {
+      period_start_ = now;
+      num_written_ = 0;
+    }
+    if (num_written_ >= kRecords) {
+      ++num_left_out_;
+      return;
+    }
+    ++num_written_;
+    num_left_out = std::exchange(num_left_out_, 0);
+  }
+  if (num_left_out == 0) return log::write(level_, message);
+  log::write(level_, std::string(message) + " (" + std::to_string(num_left_out) + " like it before were left out)");
 }
 
 void set_level(Level level) {

@@ -1,6 +1,10 @@
 // Logging is spdlog behind this one header, so that what only computes builds with the standard library alone.
 #pragma once
+#include <cstdint>
+#include <mutex>
 #include <string_view>
+
+#include "base/clock.h"
 
 namespace folio::log {
 
@@ -22,5 +26,26 @@ inline void warn(std::string_view message) {
 inline void error(std::string_view message) {
   write(Level::kError, message);
 }
+
+bool enabled(Level level);
+
+// For records that others can cause at will, such as a library's about what a peer sent: in each period of ten seconds
+// the first ten, and with the next one after that how many were left out. Any thread.
+class Limited {
+ public:
+  static constexpr int kRecords = 10;
+  static constexpr Duration kPeriod = std::chrono::seconds(10);
+
+  explicit Limited(Level level) : level_(level) {}
+  void write(std::string_view message) { write(message, std::chrono::steady_clock::now()); }
+  void write(std::string_view message, TimePoint now);
+
+ private:
+  const Level level_;
+  std::mutex mutex_;
+  TimePoint period_start_{};
+  int num_written_ = 0;  // in this period
+  std::int64_t num_left_out_ = 0;
+};
 
 }  // namespace folio::log

@@ -127,10 +127,11 @@ Row run_paged(const Options& options, const std::vector<TraceEntry>& trace, Mode
   Engine engine(model, tokenizer, clock, engine_options);
   Use use;  // of the engine thread until all is over
   const std::int64_t pool_slots = std::int64_t{model.num_blocks()} * model.block_size();
-  engine.set_step_observer([&](const StepRecord& step) {
-    const bool is_full = step.num_held_slots * 10 >= pool_slots * 9 && engine.load().num_waiting > 0;
-    if (is_full) use.add(step.num_decode_slices + step.num_prefill_slices, step.num_held_slots, step.num_used_slots);
-  });
+  engine.add_observer(std::make_shared<StepObserver>([&](const StepRecord& step) {
+    const SlotUse slots = engine.slot_use();
+    const bool is_full = slots.held * 10 >= pool_slots * 9 && engine.load().num_waiting > 0;
+    if (is_full) use.add(step.num_decode_slices + step.num_prefill_slices, slots.held, slots.used);
+  }));
   std::mt19937 random(1);
   Streams streams(engine, clock);
   for (const TraceEntry& entry : trace) {

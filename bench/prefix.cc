@@ -40,8 +40,8 @@ Outcome burst(const Options& options, const BenchModel& model, bool cache, bool 
   engine_options.prefix_cache = cache;
   Engine engine(*model.loaded.model, *model.tokenizer, model.clock, engine_options);
   std::atomic<std::int64_t> held_slots = 0;
-  engine.set_step_observer(
-      [&](const StepRecord& step) { held_slots = std::max(held_slots.load(), step.num_held_slots); });
+  engine.add_observer(std::make_shared<StepObserver>(
+      [&](const StepRecord&) { held_slots = std::max(held_slots.load(), engine.slot_use().held); }));
 
   std::mt19937 random(1);
   const auto tokens = [&](std::int64_t count) { return random_tokens(random, count, model.loaded.info.vocab_size); };

@@ -60,8 +60,8 @@ class Server:
     def __init__(self, options, *flags: str):
         start = time.monotonic()
         self.process = subprocess.Popen(
-            [options.bin / "folio-server", "--model", options.model, "--grpc-port", "0", "--control-listen", "off",
-             *flags],
+            [options.bin / "folio-server", "--model", options.model, "--grpc-port", "0", "--http-port", "off",
+             "--control-listen", "off", *flags],
             stderr=subprocess.PIPE, text=True)
         lines = []
         for line in self.process.stderr:

@@ -141,10 +141,10 @@ void run_throughput(const Options& options) {
   const BenchModel model(options.model, size_engine(options, cases, engine_options));
   Meters meters;
   Engine engine(*model.loaded.model, *model.tokenizer, model.clock, engine_options);
-  engine.set_step_observer([&](const StepRecord& step) {
+  engine.add_observer(std::make_shared<StepObserver>([&](const StepRecord& step) {
     meters.decode.add(step);
     if (options.phases) meters.phases.add(step, model.clock.now());
-  });
+  }));
   Table table(options.json);
   for (const Case& c : cases) {
     Row row = measure(options, c, engine, model, meters);

@@ -100,6 +100,7 @@ class BlockManager {
   std::int32_t num_cached() const { return pool_.num_cached(); }
   std::int32_t num_held() const { return pool_.num_held(); }  // a lost one too, which no table names
   std::int32_t ref_count(BlockId block) const { return pool_.ref_count(block); }
+  bool is_sealed(BlockId block) const { return pool_.is_indexed(block); }
   // How many blocks would become available if these tables were cleared.
   std::int32_t num_released_by(std::span<const BlockTable* const> tables);
   // Distinct blocks of these tables.

@@ -30,6 +30,11 @@ class Pins {
   std::int32_t num_blocks() const { return num_blocks_; }                                         // distinct ones
   TimePoint next_expiry() const { return expiries_.empty() ? kNoDeadline : *expiries_.begin(); }  // kNoDeadline: none
   std::span<const std::int32_t> holds_by_block() const { return holds_; }
+  // fn(owner, chain) for each pin, the oldest first.
+  template <class Fn>
+  void for_each(Fn&& fn) const {
+    for (const Pin& pin : pins_) fn(pin.owner, pin.chain);
+  }
   void append_tables(std::vector<const BlockTable*>& tables) const;
   bool counts_agree() const;  // num_blocks, holds_by_block and next_expiry with the pins
 

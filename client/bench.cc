@@ -101,7 +101,8 @@ class ClosedLoop;
 class BenchCall final : public grpc::ClientReadReactor<v1::GenerateChunk> {
  public:
   BenchCall(ClosedLoop& loop, v1::GenerateRequest request) : loop_(loop), request_(std::move(request)) {}
-  void start(v1::Generation::Stub& stub) {
+  void start(v1::Generation::Stub& stub, const Connection& connection) {
+    connection.authorize(context_);
     sent_ = std::chrono::steady_clock::now();
     stub.async()->GenerateStream(&context_, &request_, this);
     StartRead(&chunk_);
@@ -171,7 +172,7 @@ class ClosedLoop {
     auto call = std::make_unique<BenchCall>(*this, make_request(options_, num_sent_++, vocab_size_));
     BenchCall& started = *call;
     running_.emplace(&started, std::move(call));
-    started.start(stub_);
+    started.start(stub_, options_.connection);
   }
 
   const BenchOptions& options_;
@@ -192,12 +193,8 @@ void BenchCall::OnDone(const grpc::Status& status) {
 }
 
 nlohmann::json describe(const BenchOptions& options, const std::string& model) {
-  return {{"address", options.address},
-          {"model", model},
-          {"concurrency", options.concurrency},
-          {"num_requests", options.num_requests},
-          {"seed", options.seed},
-          {"prompt_tokens", options.prompt_tokens},
+  return {{"address", options.connection.address}, {"model", model},       {"concurrency", options.concurrency},
+          {"num_requests", options.num_requests},  {"seed", options.seed}, {"prompt_tokens", options.prompt_tokens},
           {"output_tokens", options.output_tokens}};
 }
 
@@ -212,10 +209,11 @@ int run_bench(const BenchOptions& options, Interrupts& interrupts) {
       return kExitFailed;
     }
   }
-  const auto stub = v1::Generation::NewStub(make_channel(options.address));
+  const auto stub = v1::Generation::NewStub(make_channel(options.connection));
   v1::ListModelsResponse models;
   {
     grpc::ClientContext context;
+    options.connection.authorize(context);
     const grpc::Status status = stub->ListModels(&context, {}, &models);
     if (!status.ok() || models.models_size() == 0) {
       print_error(status);

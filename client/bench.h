@@ -13,7 +13,7 @@
 namespace folio::client {
 
 struct BenchOptions {
-  std::string address = kDefaultAddress;
+  Connection connection;
   int concurrency = 8;
   int num_requests = 64;
   int prompt_tokens = 128;

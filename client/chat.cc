@@ -15,7 +15,7 @@ namespace {
 class Conversation {
  public:
   Conversation(const ChatOptions& options, Interrupts& interrupts)
-      : options_(options), stub_(v1::Generation::NewStub(make_channel(options.address))) {
+      : options_(options), stub_(v1::Generation::NewStub(make_channel(options.connection))) {
     options.flags.apply(request_);
     if (!options.system.empty()) add("system", options.system);
     interrupts.on_interrupt([this](int signal, int) { interrupt(signal); });
@@ -25,6 +25,7 @@ class Conversation {
   bool ask(const std::string& question) {
     add("user", question);
     grpc::ClientContext context;
+    options_.connection.authorize(context);
     set_current(&context);
     const auto reader = stub_->ChatStream(&context, request_);
     v1::GenerateResponse whole;

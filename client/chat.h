@@ -7,7 +7,7 @@
 namespace folio::client {
 
 struct ChatOptions {
-  std::string address = kDefaultAddress;
+  Connection connection;
   std::string system;   // empty: none
   std::string message;  // one turn with this message; empty: a conversation read from the standard input
   bool stats = false;

@@ -6,6 +6,9 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
 #include <utility>
 
 namespace folio::client {
@@ -13,6 +16,24 @@ namespace {
 
 constexpr int kWakeSignal = SIGUSR1;  // ends the signal thread
 constexpr int kMaxResponseBytes = 256 << 20;
+
+std::string read_file(const std::string& path) {
+  if (path.empty()) return "";
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file || !text) throw std::runtime_error(path + ": cannot be read");
+  return text.str();
+}
+
+std::shared_ptr<grpc::ChannelCredentials> credentials(const Connection& connection) {
+  if (connection.tls_ca.empty()) return grpc::InsecureChannelCredentials();
+  grpc::SslCredentialsOptions options;
+  options.pem_root_certs = read_file(connection.tls_ca);
+  options.pem_cert_chain = read_file(connection.tls_cert);
+  options.pem_private_key = read_file(connection.tls_key);
+  return grpc::SslCredentials(options);
+}
 
 sigset_t interrupt_signals() {
   sigset_t signals;
@@ -25,12 +46,26 @@ sigset_t interrupt_signals() {
 
 }  // namespace
 
-std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
+void Connection::add_to(CLI::App& app) {
+  app.add_option("--address", address, "host:port of the server")->capture_default_str();
+  app.add_option("--api-key", api_key, "API key; better in the environment: a command line is seen by all")
+      ->envname("FOLIO_API_KEY");
+  auto* ca = app.add_option("--tls-ca", tls_ca, "speak TLS, with a server certified by these authorities (PEM file)");
+  auto* cert = app.add_option("--tls-cert", tls_cert, "our own certificate (PEM file)")->needs(ca);
+  auto* key = app.add_option("--tls-key", tls_key, "its private key (PEM file)")->needs(cert);
+  cert->needs(key);
+}
+
+void Connection::authorize(grpc::ClientContext& context) const {
+  if (!api_key.empty()) context.AddMetadata("authorization", "Bearer " + api_key);
+}
+
+std::shared_ptr<grpc::Channel> make_channel(const Connection& connection) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
   arguments.SetMaxReceiveMessageSize(kMaxResponseBytes);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(connection.address, credentials(connection), arguments);
 }
 
 void RequestFlags::add_to(CLI::App& app) {

@@ -25,8 +25,20 @@ inline constexpr int kExitInterrupted = 130;
 
 inline constexpr const char* kDefaultAddress = "127.0.0.1:50051";
 
-// A channel without hidden retries, with a receive limit that no answer reaches.
-std::shared_ptr<grpc::Channel> make_channel(const std::string& address);
+// How to reach a server and what to show at its door.
+struct Connection {
+  std::string address = kDefaultAddress;
+  std::string api_key;                    // empty: none
+  std::string tls_ca, tls_cert, tls_key;  // paths of PEM files; empty: in the clear, and no certificate of our own
+
+  void add_to(CLI::App& app);
+  // Goes with every call.
+  void authorize(grpc::ClientContext& context) const;
+};
+
+// A channel without hidden retries, with a receive limit that no answer reaches. Throws std::runtime_error naming a
+// file that cannot be read.
+std::shared_ptr<grpc::Channel> make_channel(const Connection& connection);
 
 // Flags that become fields of a GenerateRequest or ChatRequest; what was not given stays unset.
 struct RequestFlags {

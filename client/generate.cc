@@ -30,8 +30,9 @@ int run_generate(const GenerateOptions& options, Interrupts& interrupts) {
     request.set_text(options.prompt);
   }
 
-  const auto stub = v1::Generation::NewStub(make_channel(options.address));
+  const auto stub = v1::Generation::NewStub(make_channel(options.connection));
   grpc::ClientContext context;
+  options.connection.authorize(context);
   std::atomic<int> interrupted{0};  // by this signal
   interrupts.on_interrupt([&](int signal, int) {
     interrupted.store(signal);

@@ -7,7 +7,7 @@
 namespace folio::client {
 
 struct GenerateOptions {
-  std::string address = kDefaultAddress;
+  Connection connection;
   std::string prompt;  // "-": the standard input
   bool parse_special = false;
   bool stats = false;

@@ -1,5 +1,7 @@
 // folio-client: generate, chat, bench.
 #include <CLI/CLI.hpp>
+#include <cstdio>
+#include <stdexcept>
 
 #include "client/bench.h"
 #include "client/chat.h"
@@ -12,7 +14,7 @@ using namespace folio::client;
 
 void add_generate(CLI::App& app, GenerateOptions& options) {
   app.add_option("prompt", options.prompt, "the prompt's text; '-' reads it from the standard input")->required();
-  app.add_option("--address", options.address, "host:port of the server")->capture_default_str();
+  options.connection.add_to(app);
   app.add_flag("--parse-special", options.parse_special, "spellings of control tokens are those tokens");
   app.add_flag("--stats", options.stats, "timings and counts after the answer");
   app.add_flag("--json", options.json, "the whole answer as one JSON object");
@@ -21,7 +23,7 @@ void add_generate(CLI::App& app, GenerateOptions& options) {
 
 void add_chat(CLI::App& app, ChatOptions& options) {
   app.add_option("message", options.message, "one turn with this message (default: a conversation)");
-  app.add_option("--address", options.address, "host:port of the server")->capture_default_str();
+  options.connection.add_to(app);
   app.add_option("--system", options.system, "system message");
   app.add_flag("--stats", options.stats, "timings and counts after each answer");
   app.add_flag("--json", options.json, "each answer as one JSON object");
@@ -29,7 +31,7 @@ void add_chat(CLI::App& app, ChatOptions& options) {
 }
 
 void add_bench(CLI::App& app, BenchOptions& options) {
-  app.add_option("--address", options.address, "host:port of the server")->capture_default_str();
+  options.connection.add_to(app);
   app.add_option("--concurrency", options.concurrency, "requests at a time")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
@@ -70,7 +72,12 @@ int main(int argc, char** argv) {
   }
 
   Interrupts interrupts;
-  if (generate_command.parsed()) return run_generate(generate, interrupts);
-  if (chat_command.parsed()) return run_chat(chat, interrupts);
-  return run_bench(bench, interrupts);
+  try {
+    if (generate_command.parsed()) return run_generate(generate, interrupts);
+    if (chat_command.parsed()) return run_chat(chat, interrupts);
+    return run_bench(bench, interrupts);
+  } catch (const std::runtime_error& failure) {
+    std::fprintf(stderr, "folio-client: %s\n", failure.what());
+    return kExitFailed;
+  }
 }

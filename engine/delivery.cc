@@ -62,6 +62,25 @@ std::vector<RequestId> Delivery::live_ids() const {
   return ids;
 }
 
+Outcome Delivery::outcome(const RequestSummary& summary) const {
+  switch (summary.finish) {
+    case FinishReason::kNone:
+    case FinishReason::kStopToken:
+    case FinishReason::kStopString:
+      return Outcome::kStop;
+    case FinishReason::kLength:
+      return Outcome::kLength;
+    case FinishReason::kCancelled:
+      return Outcome::kCancelled;
+    case FinishReason::kDeadline:
+      return Outcome::kDeadline;
+    case FinishReason::kError:
+      break;
+  }
+  const std::optional<Error>& error = live_.at(summary.request)->error;
+  return error && error->code == ErrorCode::kUnavailable ? Outcome::kShutDown : Outcome::kFailed;
+}
+
 void Delivery::mask(const StepPlan& plan, std::span<SampleRequest> samples) const {
   for_each_sample(plan, [&](std::size_t i, RequestId id, std::int32_t index) {
     samples[i].masked = live_.at(id)->checkers[static_cast<std::size_t>(index)].masked();

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/params.h"
+#include "engine/observer.h"
 #include "engine/sampling/sampler.h"
 #include "engine/text/stop_checker.h"
 #include "engine/token_stream.h"
@@ -30,6 +31,8 @@ class Delivery {
   // Ends the stream of a request that the scheduler did not take.
   void refuse(RequestId id, Error error);
   std::vector<RequestId> live_ids() const;
+  // How a request of the events that are to be delivered ended.
+  Outcome outcome(const RequestSummary& summary) const;
 
   // Sets what may not be sampled in each of the plan's samples.
   void mask(const StepPlan& plan, std::span<SampleRequest> samples) const;

@@ -42,7 +42,7 @@ Result<RequestId> Engine::Impl::submit(GenerationRequest request, std::shared_pt
   out.priority = request.priority;
   out.tenant = std::move(request.tenant);
   out.cache = std::move(request.cache);
-  out.arrival = clock_.now();
+  out.arrival = request.arrival == TimePoint{} ? clock_.now() : request.arrival;
   out.deadline = request.deadline;
   out.transport_deadline = request.transport_deadline;
 
@@ -78,6 +78,12 @@ void Engine::Impl::flush_prefix_cache() {
 void Engine::Impl::unpin(RequestId id) {
   const std::lock_guard lock(mutex_);
   inbox_.cache_commands.emplace_back(id);
+  wake_.notify_one();
+}
+
+void Engine::Impl::dump_blocks(BlockDumpReceiver done) {
+  const std::lock_guard lock(mutex_);
+  inbox_.dumps.push_back(std::move(done));
   wake_.notify_one();
 }
 
@@ -140,6 +146,10 @@ void Engine::unpin(RequestId id) {
   impl_->unpin(id);
 }
 
+void Engine::dump_blocks(BlockDumpReceiver done) {
+  impl_->dump_blocks(std::move(done));
+}
+
 LoadSnapshot Engine::load() const {
   return impl_->load();
 }
@@ -156,8 +166,12 @@ void Engine::end_all(Error reason) {
   impl_->end_all(std::move(reason));
 }
 
-void Engine::set_step_observer(std::function<void(const StepRecord&)> observer) {
-  impl_->set_step_observer(std::move(observer));
+void Engine::add_observer(std::shared_ptr<EngineObserver> observer) {
+  impl_->add_observer(std::move(observer));
+}
+
+SlotUse Engine::slot_use() {
+  return impl_->slot_use();
 }
 
 std::int32_t Engine::max_context() const {

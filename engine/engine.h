@@ -3,8 +3,8 @@
 // Everything public may be called from any thread and returns at once, but for the constructor, the destructor and
 // drain.
 #pragma once
+#include <array>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,10 +13,13 @@
 #include "base/error.h"
 #include "base/ids.h"
 #include "base/params.h"
+#include "engine/block_dump.h"
 #include "engine/model/model.h"
+#include "engine/observer.h"
 #include "engine/options.h"
 #include "engine/text/tokenizer.h"
 #include "engine/token_stream.h"
+#include "scheduler/slot_use.h"
 
 namespace folio {
 
@@ -29,11 +32,13 @@ struct GenerationRequest {
   std::int32_t priority = 0;  // higher first
   std::string tenant;         // whose share of the server it takes; empty is a tenant like any other
   CacheParams cache;
+  TimePoint arrival{};                         // when it came to the front; epoch of the clock: when it is submitted
   TimePoint deadline = kNoDeadline;            // what is made by then is the answer
   TimePoint transport_deadline = kNoDeadline;  // nothing reaches the client after it: ends a step earlier
   bool skip_special = true;
 };
 
+// Taken at one moment: every accepted request runs, waits, has ended or was refused late.
 struct LoadSnapshot {
   std::int32_t num_running = 0;  // requests
   std::int32_t num_waiting = 0;
@@ -45,27 +50,20 @@ struct LoadSnapshot {
   std::int32_t blocks_unaccounted = 0;  // by the last walk: at most a second old when asked for often
   std::int32_t num_pins = 0;
   std::int64_t num_pins_released = 0;  // since start: gave way to a request that needed their blocks
+  // Since start:
   std::int64_t num_steps = 0;
-  std::int64_t prompt_tokens = 0;  // computed since start
-  std::int64_t cached_tokens = 0;  // prompt tokens found in the prefix cache since start
+  std::array<std::int64_t, kNumOutcomes> num_ended{};  // requests, by outcome
+  std::int64_t num_refused_late = 0;        // requests that could not have given a token before their deadline
+  std::int64_t prompt_tokens = 0;           // computed
+  std::int64_t answered_prompt_tokens = 0;  // of prompts that are done, each once a request
+  std::int64_t queried_tokens = 0;          // of the prompts that were looked for in the prefix cache
+  std::int64_t cached_tokens = 0;           // prompt tokens found in the prefix cache
   std::int64_t output_tokens = 0;
   std::int64_t num_preemptions = 0;
   double prompt_tokens_per_second = 0;  // over the last seconds
   double output_tokens_per_second = 0;
   double last_step_ms = 0;
   double mean_step_ms = 0;  // over the last 64 steps
-};
-
-// One step as it happened, for tests and tools.
-struct StepRecord {
-  std::int64_t step = 0;
-  std::int32_t num_decode_slices = 0;   // slices of one token that continue an output
-  std::int32_t num_prefill_slices = 0;  // the others
-  std::int32_t num_tokens = 0;
-  std::int64_t num_held_slots = 0;  // token positions in blocks that running sequences hold, each block once
-  std::int64_t num_used_slots = 0;  // those that hold the K and V of a token
-  double schedule_ms = 0, build_ms = 0, forward_ms = 0, sample_ms = 0, commit_ms = 0;
-  ForwardTimes forward;  // the parts of forward_ms
 };
 
 class Engine {
@@ -87,15 +85,17 @@ class Engine {
   void flush_prefix_cache();
   // Releases the pin of the request that asked for it (its prompt may be gone long since), or with 0 every pin.
   void unpin(RequestId id);
-  // Of the last committed step, but for the requests that run and wait, which are of now; never waits for a step.
-  LoadSnapshot load() const;
+  // `done` is called once, on the engine thread, before the next step; it must not block and must not call the engine.
+  void dump_blocks(BlockDumpReceiver done);
+  LoadSnapshot load() const;  // as it is now: what the step under way began with; never waits for one
 
   void stop_accepting();  // submit answers kUnavailable from now on
   // Until no request is left or the deadline (of the steady clock) passed: true when idle.
   bool wait_idle(TimePoint deadline);
   void end_all(Error reason);  // ends every request with this error
 
-  void set_step_observer(std::function<void(const StepRecord&)> observer);  // before the first submit; engine thread
+  void add_observer(std::shared_ptr<EngineObserver> observer);  // before the first submit
+  SlotUse slot_use();  // a walk over all tables; from an observer's functions only
   std::int32_t max_context() const;
 
  private:

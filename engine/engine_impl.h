@@ -1,8 +1,8 @@
 // What engine.cc (any thread) and engine_loop.cc (the engine's) share.
 #pragma once
+#include <array>
 #include <atomic>
 #include <condition_variable>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -27,11 +27,13 @@ class Engine::Impl {
   void cancel(RequestId id, std::int32_t index);
   void flush_prefix_cache();
   void unpin(RequestId id);
+  void dump_blocks(BlockDumpReceiver done);
   LoadSnapshot load() const;
   void stop_accepting();
   bool wait_idle(TimePoint deadline);
   void end_all(Error reason);
-  void set_step_observer(std::function<void(const StepRecord&)> observer) { observer_ = std::move(observer); }
+  void add_observer(std::shared_ptr<EngineObserver> observer) { observers_.push_back(std::move(observer)); }
+  SlotUse slot_use() { return scheduler_.slot_use(); }
   std::int32_t max_context() const { return limits_.max_context; }
 
   static constexpr std::int32_t kAllIndices = -1;
@@ -53,9 +55,12 @@ class Engine::Impl {
     std::vector<std::optional<RequestId>> cache_commands;  // unpin this one (0: all), or flush; before the submissions
     std::vector<Submission> submissions;
     std::vector<Cancel> cancels;
+    std::vector<BlockDumpReceiver> dumps;
     std::optional<Error> end_all;
     QueueLoad load;  // of the submissions
-    bool empty() const { return cache_commands.empty() && submissions.empty() && cancels.empty() && !end_all; }
+    bool empty() const {
+      return cache_commands.empty() && submissions.empty() && cancels.empty() && dumps.empty() && !end_all;
+    }
     void clear();
   };
 
@@ -65,6 +70,7 @@ class Engine::Impl {
   void wait_for_news(std::unique_lock<std::mutex>& lock);
   void add(Submission& submission);
   void refuse_late();
+  void give_dumps();
   void cancel_now(RequestId id, std::int32_t index);
   const Events& run_step(const StepPlan& plan);
   void compute(const StepPlan& plan);
@@ -72,6 +78,8 @@ class Engine::Impl {
   void describe(const StepPlan& plan);
   void walk_if_due(const SchedulerCounts& counts, TimePoint now);
   void publish_load(bool was_step);
+  void refresh_snapshot(const SchedulerCounts& counts);
+  void observe(const Events& events, bool was_step);
   void settle(std::size_t num_ended);
   double lap();
 
@@ -80,7 +88,7 @@ class Engine::Impl {
   const Clock& clock_;
   const SchedulerLimits limits_;
   const bool check_invariants_;
-  std::function<void(const StepRecord&)> observer_;
+  std::vector<std::shared_ptr<EngineObserver>> observers_;
 
   // Engine thread only.
   BlockManager blocks_;
@@ -93,6 +101,8 @@ class Engine::Impl {
   Inbox taken_;
   std::vector<std::pair<RequestId, Error>> refused_;  // of taken_: they could not give a token in time
   StepRecord record_;
+  std::array<std::int64_t, kNumOutcomes> num_ended_{};
+  std::int64_t num_refused_late_ = 0;
   std::int32_t num_unaccounted_ = 0;  // by the last walk
   TimePoint last_walk_{};
   TimePoint lap_start_{};

@@ -27,6 +27,20 @@ FinishReason finish_reason(ErrorCode code) {
   }
 }
 
+RequestRecord record_of(const RequestSummary& summary, Outcome outcome) {
+  RequestRecord record;
+  record.outcome = outcome;
+  record.prompt_tokens = summary.prompt_tokens;
+  record.output_tokens = summary.output_tokens;
+  record.total = summary.end - summary.arrival;
+  record.queue = (summary.first_scheduled == TimePoint{} ? summary.end : summary.first_scheduled) - summary.arrival;
+  if (summary.output_tokens > 0) {
+    record.prefill = summary.first_token - summary.first_scheduled;
+    record.decode = summary.end - summary.first_token;
+  }
+  return record;
+}
+
 }  // namespace
 
 void Engine::Impl::run() {
@@ -42,7 +56,12 @@ void Engine::Impl::run() {
     const Events& events = plan.slices.empty() ? scheduler_.commit(plan, {}, {}) : run_step(plan);
     FOLIO_CHECK(!plan.slices.empty() || !events.empty(), "a schedule that finds a request moves or ends something");
     const std::size_t num_ended = events.ended.size();
-    publish_load(plan.num_tokens > 0);
+    const bool was_step = plan.num_tokens > 0;
+    for (const RequestSummary& summary : events.ended) {
+      ++num_ended_[static_cast<std::size_t>(delivery_.outcome(summary))];
+    }
+    publish_load(was_step);
+    observe(events, was_step);
     delivery_.deliver(events, sampled_, scores_);
     settle(num_ended);
   }
@@ -75,8 +94,16 @@ bool Engine::Impl::take_inbox() {
       scheduler_.end(id, finish_reason(taken_.end_all->code));
     }
   }
+  give_dumps();
   taken_.clear();
   return true;
+}
+
+// One copy for all that asked meanwhile.
+void Engine::Impl::give_dumps() {
+  if (taken_.dumps.empty()) return;
+  const auto dump = std::make_shared<const BlockDump>(folio::dump_blocks(scheduler_, blocks_));
+  for (const BlockDumpReceiver& done : taken_.dumps) done(dump);
 }
 
 // Until there is something to do: news, a pin to release, a request.
@@ -102,6 +129,7 @@ void Engine::Impl::add(Submission& submission) {
 // Their places in the queue are given back before they hear of it, and not before the other newcomers have theirs.
 void Engine::Impl::refuse_late() {
   if (refused_.empty()) return;
+  num_refused_late_ += static_cast<std::int64_t>(refused_.size());
   publish_load(false);
   for (auto& [id, error] : refused_) delivery_.refuse(id, std::move(error));
   settle(refused_.size());
@@ -124,9 +152,7 @@ const Events& Engine::Impl::run_step(const StepPlan& plan) {
   {
     const SchedulerCounts counts = scheduler_.counts();
     const std::lock_guard lock(mutex_);
-    queue_ = scheduler_.queue();  // what was started with this plan makes room in the queue at once
-    snapshot_.num_running = counts.running_requests;
-    snapshot_.num_waiting = counts.waiting_requests;
+    refresh_snapshot(counts);  // what was started with this plan makes room in the queue at once
   }
   describe(plan);
   const Events* events = nullptr;
@@ -146,12 +172,6 @@ const Events& Engine::Impl::run_step(const StepPlan& plan) {
   if (check_invariants_) {
     const auto broken = scheduler_.broken_invariant();
     FOLIO_CHECK(!broken, broken.value_or("").c_str());
-  }
-  if (observer_) {
-    const SlotUse use = scheduler_.slot_use();
-    record_.num_held_slots = use.held;
-    record_.num_used_slots = use.used;
-    observer_(record_);
   }
   return *events;
 }
@@ -228,11 +248,19 @@ void Engine::Impl::publish_load(bool was_step) {
   const TimePoint now = clock_.now();
   walk_if_due(counts, now);
   const std::lock_guard lock(mutex_);
-  queue_ = scheduler_.queue();
   if (was_step) {
     meter_.record(now, step_ms, counts.prompt_tokens - snapshot_.prompt_tokens,
                   counts.output_tokens - snapshot_.output_tokens);
   }
+  if (queue_time > Duration::zero()) {
+    retry_after_ms_ = static_cast<std::int32_t>(std::clamp(to_ms(queue_time), kMinRetryMs, kMaxRetryMs));
+  }
+  refresh_snapshot(counts);
+}
+
+// Between a schedule and its step, and after a commit. REQUIRES mutex_.
+void Engine::Impl::refresh_snapshot(const SchedulerCounts& counts) {
+  queue_ = scheduler_.queue();
   snapshot_.num_running = counts.running_requests;
   snapshot_.num_waiting = counts.waiting_requests;
   snapshot_.blocks_total = blocks_.num_blocks();
@@ -243,14 +271,28 @@ void Engine::Impl::publish_load(bool was_step) {
   snapshot_.blocks_unaccounted = num_unaccounted_;
   snapshot_.num_pins = scheduler_.pins().size();
   snapshot_.num_pins_released = counts.num_pins_released;
-  if (queue_time > Duration::zero()) {
-    retry_after_ms_ = static_cast<std::int32_t>(std::clamp(to_ms(queue_time), kMinRetryMs, kMaxRetryMs));
-  }
   snapshot_.num_steps = counts.num_steps;
+  snapshot_.num_ended = num_ended_;
+  snapshot_.num_refused_late = num_refused_late_;
   snapshot_.prompt_tokens = counts.prompt_tokens;
+  snapshot_.answered_prompt_tokens = counts.answered_prompt_tokens;
+  snapshot_.queried_tokens = counts.queried_tokens;
   snapshot_.cached_tokens = counts.cached_tokens;
   snapshot_.output_tokens = counts.output_tokens;
   snapshot_.num_preemptions = counts.num_preemptions;
+}
+
+void Engine::Impl::observe(const Events& events, bool was_step) {
+  for (const auto& observer : observers_) {
+    if (was_step) observer->on_step(record_);
+    for (const SequenceEvent& event : events.sequences) {
+      if (event.ttft != kNoDuration) observer->on_first_token(event.ttft);
+      if (event.gap != kNoDuration) observer->on_next_token(event.gap);
+    }
+    for (const RequestSummary& summary : events.ended) {
+      observer->on_end(record_of(summary, delivery_.outcome(summary)));
+    }
+  }
 }
 
 void Engine::Impl::settle(std::size_t num_ended) {
@@ -264,6 +306,7 @@ void Engine::Impl::Inbox::clear() {
   cache_commands.clear();
   submissions.clear();
   cancels.clear();
+  dumps.clear();
   end_all.reset();
   load = {};
 }

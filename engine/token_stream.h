@@ -33,9 +33,9 @@ struct Usage {
 };
 
 struct Timings {
-  double queue_ms = 0;          // submitted -> first slice scheduled
+  double queue_ms = 0;          // arrived -> first slice scheduled
   double prefill_ms = 0;        // first slice scheduled -> first token
-  double ttft_ms = 0;           // submitted -> first token; 0 when none was made
+  double ttft_ms = 0;           // arrived -> first token; 0 when none was made
   double decode_ms = 0;         // first token -> end
   std::int32_t num_chunks = 0;  // prompt slices
   std::int32_t num_preemptions = 0;

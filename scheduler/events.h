@@ -9,12 +9,17 @@
 
 namespace folio {
 
+// For a time that never was: below every other one.
+inline constexpr Duration kNoDuration{-1};
+
 // A sequence gave a token, ended, or both at once.
 struct SequenceEvent {
   RequestId request = 0;
   std::int32_t index = 0;
   std::int32_t sample = -1;  // which of the step's samples; -1: it ended without a new token
   FinishReason finish = FinishReason::kNone;
+  Duration ttft = kNoDuration;  // of its request's first token: since the arrival
+  Duration gap = kNoDuration;   // of a token that is not its sequence's first: since the one before
 };
 
 struct RequestStarted {
@@ -34,6 +39,7 @@ struct PromptScored {
 // The request is over: all of its sequences ended.
 struct RequestSummary {
   RequestId request = 0;
+  FinishReason finish = FinishReason::kNone;  // of its sequences' reasons the last in the order of the enumeration
   std::int64_t prompt_tokens = 0;
   std::int64_t cached_tokens = 0;
   std::int64_t output_tokens = 0;

@@ -45,6 +45,7 @@
 #include "scheduler/policy.h"
 #include "scheduler/request.h"
 #include "scheduler/sequence.h"
+#include "scheduler/slot_use.h"
 #include "scheduler/step_plan.h"
 #include "scheduler/step_time_model.h"
 
@@ -53,18 +54,14 @@ namespace folio {
 struct SchedulerCounts {
   std::int32_t running_requests = 0;  // with a sequence that holds blocks
   std::int32_t waiting_requests = 0;
-  std::int64_t num_steps = 0;      // committed or failed
-  std::int64_t prompt_tokens = 0;  // computed, each once for a sequence
-  std::int64_t cached_tokens = 0;  // prompt tokens found in the prefix cache
+  std::int64_t num_steps = 0;               // committed or failed
+  std::int64_t prompt_tokens = 0;           // computed, each once for a sequence
+  std::int64_t answered_prompt_tokens = 0;  // of prompts that are done, each once a request
+  std::int64_t queried_tokens = 0;  // of the prompts that were looked for in the prefix cache, when they were admitted
+  std::int64_t cached_tokens = 0;   // of these, found
   std::int64_t output_tokens = 0;
   std::int64_t num_preemptions = 0;
   std::int64_t num_pins_released = 0;  // that gave way to a request
-};
-
-// Token positions of the blocks that running sequences hold, each block once.
-struct SlotUse {
-  std::int64_t held = 0;
-  std::int64_t used = 0;  // with the K/V of a token
 };
 
 class Scheduler {
@@ -181,7 +178,8 @@ class Scheduler {
   void set_computed(Sequence& sequence, std::int64_t num_tokens);
   void pin_prompt(Sequence& sequence);
   void count_computed(const Slice& slice);
-  void finish(Sequence& sequence, FinishReason reason, std::int32_t sample);
+  void finish(Sequence& sequence, FinishReason reason);
+  void end_sequence(Sequence& sequence, FinishReason reason);
   void finish_all(RequestState& owner, FinishReason reason);
   void close_requests();
   void retire(Sequence& sequence);

@@ -93,6 +93,8 @@ bool Scheduler::admit(Sequence& sequence, BlockTable table) {
     owner.first_scheduled = now_;
     owner.num_cached_tokens = sequence.num_computed;
     counts_.cached_tokens += sequence.num_computed;
+    if (shares_cache(owner.request) && !owner.request.wants_scores())
+      counts_.queried_tokens += sequence.num_prompt_tokens();
     --queue_load_.requests;
     queue_load_.prompt_tokens -= sequence.num_prompt_tokens();
   }

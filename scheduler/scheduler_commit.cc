@@ -70,7 +70,7 @@ void Scheduler::release(Step& step) {
 }
 
 void Scheduler::finish_marked() {
-  for (Sequence* sequence : marked_) finish(*sequence, sequence->ending, -1);
+  for (Sequence* sequence : marked_) finish(*sequence, sequence->ending);
   marked_.clear();
 }
 
@@ -90,6 +90,7 @@ void Scheduler::advance(const Slice& slice, std::int32_t first_score) {
   // Nothing is to be sampled after the prompt, by none of its sequences.
   RequestState& owner = *sequence.owner;
   if (owner.request.max_tokens == 0 && sequence.num_computed == sequence.num_prompt_tokens()) {
+    counts_.answered_prompt_tokens += sequence.num_prompt_tokens();
     finish_all(owner, FinishReason::kLength);
   }
 }
@@ -109,16 +110,21 @@ void Scheduler::advance_sample(const PlannedSample& planned, const Slice& slice,
   sequence.owes_token = false;
   sequence.tokens.push_back(token);
   spend(sequence, kOutputWeight);
-  if (owner.num_output_tokens++ == 0) owner.first_token = now_;
+  SequenceEvent event{.request = owner.request.id, .index = sequence.index, .sample = sample};
+  if (owner.num_output_tokens++ == 0) {
+    owner.first_token = now_;
+    event.ttft = now_ - owner.request.arrival;
+    counts_.answered_prompt_tokens += sequence.num_prompt_tokens();
+  }
+  if (sequence.num_output_tokens() > 1) event.gap = now_ - sequence.last_token;
+  sequence.last_token = now_;
   ++counts_.output_tokens;
   if (verdict == FinishReason::kNone && sequence.num_output_tokens() >= owner.request.max_tokens) {
     verdict = FinishReason::kLength;
   }
-  if (verdict != FinishReason::kNone) {
-    finish(sequence, verdict, sample);
-  } else {
-    events_.sequences.push_back({owner.request.id, sequence.index, sample, verdict});
-  }
+  event.finish = verdict;
+  events_.sequences.push_back(event);
+  if (verdict != FinishReason::kNone) end_sequence(sequence, verdict);
 }
 
 void Scheduler::announce(RequestState& owner) {
@@ -164,8 +170,14 @@ void Scheduler::count_computed(const Slice& slice) {
   sequence.num_once_computed = std::max(end, sequence.num_once_computed);
 }
 
-void Scheduler::finish(Sequence& sequence, FinishReason reason, std::int32_t sample) {
+// Without a new token.
+void Scheduler::finish(Sequence& sequence, FinishReason reason) {
   if (sequence.state == SequenceState::kEnded) return;
+  events_.sequences.push_back({.request = sequence.owner->request.id, .index = sequence.index, .finish = reason});
+  end_sequence(sequence, reason);
+}
+
+void Scheduler::end_sequence(Sequence& sequence, FinishReason reason) {
   if (sequence.state == SequenceState::kRunning) {
     // Nobody is to build on what a failed sequence computed, or on what it was computed from.
     if (reason == FinishReason::kError) {
@@ -179,12 +191,12 @@ void Scheduler::finish(Sequence& sequence, FinishReason reason, std::int32_t sam
   }
   sequence.state = SequenceState::kEnded;
   RequestState& owner = *sequence.owner;
-  events_.sequences.push_back({owner.request.id, sequence.index, sample, reason});
+  owner.finish = std::max(owner.finish, reason);
   if (--owner.num_live == 0) over_.push_back(owner.request.id);
 }
 
 void Scheduler::finish_all(RequestState& owner, FinishReason reason) {
-  for (Sequence& sequence : owner.sequences) finish(sequence, reason, -1);
+  for (Sequence& sequence : owner.sequences) finish(sequence, reason);
 }
 
 // The sequence holds no blocks and no place any more.
@@ -211,6 +223,7 @@ void Scheduler::close_requests() {
     auto node = requests_.extract(id);
     RequestState& state = *node.mapped();
     events_.ended.push_back({.request = id,
+                             .finish = state.finish,
                              .prompt_tokens = static_cast<std::int64_t>(state.request.prompt.size()),
                              .cached_tokens = state.num_cached_tokens,
                              .output_tokens = state.num_output_tokens,

@@ -50,7 +50,8 @@ struct RequestState {
   std::int32_t num_chunks = 0;
   std::int32_t num_preemptions = 0;
   std::int32_t peak_blocks = 0;
-  bool grew = false;  // in the plan being made: its peak is to be noted
+  bool grew = false;                          // in the plan being made: its peak is to be noted
+  FinishReason finish = FinishReason::kNone;  // of what ended so far, the last in the order of the enumeration
   TimePoint first_scheduled{};
   TimePoint first_token{};
 };
@@ -71,6 +72,7 @@ struct Sequence {
   std::int64_t num_once_computed = 0;  // the most that num_computed ever was: what is below is computed again
   std::int32_t num_samples_in_flight = 0;
   std::int32_t sample_row = -1;  // of the newest sample in flight, in its step
+  TimePoint last_token{};        // epoch of the clock: none yet
   BlockTable blocks;             // empty unless running
 
   std::int64_t level = 0;  // priority, raised by age while it waits

@@ -29,8 +29,9 @@ class ChunkRenderer {
     std::string prompt;
     bool echo = false;
   };
-  // A slow reader's chunk grows with what was made meanwhile, but not above this (clients take 4 MiB by default).
-  static constexpr std::size_t kMaxChunkBytes = 512U << 10;
+  // A slow reader's chunk grows with what was made meanwhile, but not above this (three times as much where its bytes
+  // become U+FFFD): it has to be taken within --write-timeout, and a slow line takes few KiB a second.
+  static constexpr std::size_t kMaxChunkBytes = 64U << 10;
 
   ChunkRenderer(const Tokenizer& tokenizer, Answer answer);  // `tokenizer` outlives the renderer
 

@@ -1,85 +1,27 @@
 #include "server/config_file.h"
 
-#include <toml++/toml.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
-#include <filesystem>
-#include <fstream>
 #include <limits>
 #include <optional>
 #include <sstream>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include "engine/options.h"
 #include "engine/text/detokenizer.h"
+#include "server/toml_reader.h"
 #include "server/validation.h"
 
 namespace folio {
 namespace {
 
-std::string place(const std::string& path, std::size_t line) {
-  return line == 0 ? path : path + ":" + std::to_string(line);
-}
-
-std::string_view type_of(const toml::node& node) {
-  switch (node.type()) {
-    case toml::node_type::table:
-      return "a table";
-    case toml::node_type::array:
-      return "an array";
-    case toml::node_type::string:
-      return "a string";
-    case toml::node_type::integer:
-      return "an integer";
-    case toml::node_type::floating_point:
-      return "a number with a fraction";
-    case toml::node_type::boolean:
-      return "a boolean";
-    default:
-      return "a date or time";
-  }
-}
-
-constexpr std::size_t kMaxBytes = 1U << 20U;
-// Of one line: a key of more parts than the parser's recursion bears would have more.
-constexpr std::ptrdiff_t kMaxDots = 1000;
-
-std::string read_text_file(const std::string& path) {
-  std::error_code failure;
-  const std::filesystem::file_status status = std::filesystem::status(path, failure);
-  if (failure) throw ConfigError(path, 0, "config: cannot be read: " + failure.message());
-  if (!std::filesystem::is_regular_file(status)) throw ConfigError(path, 0, "config: is not a file");
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMaxBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.is_open() || file.bad()) {
-    throw ConfigError(path, 0, "config: cannot be read: " + std::generic_category().message(errno));
-  }
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() > kMaxBytes) {
-    throw ConfigError(path, 0, "config: is larger than " + std::to_string(kMaxBytes) + " bytes");
-  }
-  std::istringstream lines(text);
-  std::size_t number = 0;
-  for (std::string line; std::getline(lines, line);) {
-    ++number;
-    if (std::count(line.begin(), line.end(), '.') > kMaxDots) {
-      throw ConfigError(path, number, "config: a line with more than " + std::to_string(kMaxDots) + " dots");
-    }
-  }
-  return text;
-}
-
-// What the parts of the file have in common: where they are, and how they complain.
-class Reader {
+class Reader : private TomlReader {
  public:
-  explicit Reader(std::string path) { out_.path = std::move(path); }
+  explicit Reader(const std::string& path) : TomlReader(path, "config") { out_.path = path; }
 
-  ConfigFile read(const toml::table& root) {
+  ConfigFile read() {
+    const toml::table root = parse();
     for (const auto& [key, node] : root) {
       const std::string name(key.str());
       if (name == "tenants") {
@@ -96,14 +38,6 @@ class Reader {
   }
 
  private:
-  [[noreturn]] void fail(std::size_t line, const std::string& message) const {
-    throw ConfigError(out_.path, line, message);
-  }
-  [[noreturn]] void wrong_type(const std::string& key, const toml::node& node, std::string_view expected) const {
-    fail(line_of(node), key + ": expected " + std::string(expected) + ", not " + std::string(type_of(node)));
-  }
-  static std::size_t line_of(const toml::node& node) { return node.source().begin.line; }
-
   void read_setting(const std::string& key, std::size_t line, const toml::node& node) {
     ConfigSetting setting{key, false, line};
     if (const auto flag = node.value_exact<bool>()) {
@@ -165,18 +99,25 @@ class Reader {
   }
 
   void read_pin(const toml::table& table) {
-    refuse_unknown_keys("pin", table, {"text", "system", "salt", "ms"});
+    refuse_unknown_keys("pin", table, {"text", "system", "salt", "tenant", "ms"});
     PinnedPrefix pin;
     pin.where = sanitize_utf8(place(out_.path, line_of(table))) + ": pin";
-    const bool has_text = read_text(table, "text", pin.text);
-    const bool has_system = read_text(table, "system", pin.system);
+    const bool has_text = read_text("pin", table, "text", pin.text);
+    const bool has_system = read_text("pin", table, "system", pin.system);
     if (has_text == has_system) fail(line_of(table), "pin: exactly one of text and system is needed");
     for (const auto& [key, value] : {std::pair("text", &pin.text), std::pair("system", &pin.system)}) {
       if (table.contains(key) && value->empty()) fail(line_of(*table.get(key)), std::string("pin.") + key + ": empty");
     }
-    if (read_text(table, "salt", pin.salt) && pin.salt.size() > kMaxSaltBytes) {
+    if (read_text("pin", table, "salt", pin.salt) && pin.salt.size() > kMaxSaltBytes) {
       fail(line_of(*table.get("salt")), "pin.salt: " + std::to_string(pin.salt.size()) + " bytes, at most " +
                                             std::to_string(kMaxSaltBytes) + " are taken");
+    }
+    if (std::string tenant; read_text("pin", table, "tenant", tenant)) {
+      if (tenant.size() > kMaxTenantBytes) {
+        fail(line_of(*table.get("tenant")), "pin.tenant: " + std::to_string(tenant.size()) + " bytes, at most " +
+                                                std::to_string(kMaxTenantBytes) + " are taken");
+      }
+      pin.tenant = std::move(tenant);
     }
     if (const toml::node* const ms = table.get("ms")) {
       const auto value = ms->value_exact<std::int64_t>();
@@ -189,24 +130,6 @@ class Reader {
       pin.ms = *value;
     }
     out_.pins.push_back(std::move(pin));
-  }
-
-  // False when `key` is not there.
-  bool read_text(const toml::table& table, const char* key, std::string& out) const {
-    const toml::node* const node = table.get(key);
-    if (node == nullptr) return false;
-    const auto* const text = node->as_string();
-    if (text == nullptr) wrong_type(std::string("pin.") + key, *node, "a string");
-    out = text->get();
-    return true;
-  }
-
-  void refuse_unknown_keys(const std::string& field, const toml::table& table,
-                           std::initializer_list<std::string_view> known) const {
-    for (const auto& [key, node] : table) {
-      if (std::find(known.begin(), known.end(), key.str()) != known.end()) continue;
-      fail(key.source().begin.line, field + ": unknown key " + folio::quoted(key.str()));
-    }
   }
 
   ConfigFile out_;
@@ -244,25 +167,10 @@ std::optional<std::string> spelled(const CLI::Option& option, const ConfigSettin
   return std::nullopt;
 }
 
-// As one line of a terminal.
-std::string printable(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return (c >= 0 && c < ' ') || c == 0x7f; }, '?');
-  return text;
-}
-
 }  // namespace
 
-ConfigError::ConfigError(const std::string& path, std::size_t line, const std::string& message)
-    : std::runtime_error(printable(sanitize_utf8(place(path, line) + ": " + message))) {}
-
 ConfigFile read_config_file(const std::string& path) {
-  const std::string text = read_text_file(path);
-  try {
-    return Reader(path).read(toml::parse(text, path));
-  } catch (const toml::parse_error& error) {
-    throw ConfigError(path, error.source().begin.line, "not TOML: " + std::string(error.description()));
-  }
+  return Reader(path).read();
 }
 
 void apply_settings(const ConfigFile& file, CLI::App& app) {

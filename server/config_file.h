@@ -4,12 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <stdexcept>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "base/params.h"
+#include "server/config_error.h"
 
 namespace CLI {
 class App;
@@ -22,6 +23,8 @@ struct PinnedPrefix {
   std::string text;    // the beginning of raw prompts; spellings of control tokens are those tokens
   std::string system;  // the system message of chats
   std::string salt;
+  std::optional<std::string> tenant =
+      std::nullopt;  // whose keys find it alone; not set: callers without a key or that share_prefix
   std::int64_t ms = CacheParams::kPinForever;
   std::string where;  // "FILE:12: pin", for messages
 };
@@ -38,12 +41,6 @@ struct ConfigFile {
   std::vector<ConfigSetting> settings;           // in the file's order
   std::map<std::string, double> tenant_weights;  // within the range of EngineOptions
   std::vector<PinnedPrefix> pins;
-};
-
-// what(): "FILE:LINE: KEY: what is wrong", valid UTF-8.
-class ConfigError : public std::runtime_error {
- public:
-  ConfigError(const std::string& path, std::size_t line, const std::string& message);
 };
 
 // Throws ConfigError: no such file, not TOML, and everything about tenants and pins. Of the settings only the form is

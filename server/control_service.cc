@@ -1,12 +1,10 @@
 #include "server/control_service.h"
 
-#include <grpcpp/alarm.h>
-
-#include <algorithm>
 #include <chrono>
 #include <string>
 #include <utility>
 
+#include "server/control_streams.h"
 #include "server/grpc_status.h"
 
 namespace folio {
@@ -21,7 +19,7 @@ constexpr std::uint32_t kDefaultIntervalMs = 1000;
 
 const Error kLoading{ErrorCode::kUnavailable, "the model is loading"};
 
-v1::Load to_proto(const LoadSnapshot& load, std::size_t num_front_waiting) {
+v1::Load to_proto(const LoadSnapshot& load, std::size_t num_front_waiting, std::int64_t num_write_timeouts) {
   v1::Load out;
   out.set_num_running(load.num_running);
   out.set_num_waiting(load.num_waiting);
@@ -43,14 +41,19 @@ v1::Load to_proto(const LoadSnapshot& load, std::size_t num_front_waiting) {
   out.set_last_step_ms(load.last_step_ms);
   out.set_mean_step_ms(load.mean_step_ms);
   out.set_num_front_waiting(static_cast<std::int32_t>(num_front_waiting));
+  out.set_num_write_timeouts(num_write_timeouts);
   return out;
 }
 
-// Answers a unary call here and now: `answer` turns the parsed request into a response or a refusal.
+// Answers an admin's unary call here and now: `answer` turns the parsed request into a response or a refusal.
 template <class Request, class Answer>
-grpc::ServerUnaryReactor* reply(CallbackServerContext& context, const ByteBuffer& request, ByteBuffer& response,
-                                const Answer& answer) {
+grpc::ServerUnaryReactor* reply(const GrpcDoor& door, CallbackServerContext& context, const ByteBuffer& request,
+                                ByteBuffer& response, const Answer& answer) {
   grpc::ServerUnaryReactor* reactor = context.DefaultReactor();
+  if (const auto refused = door.refuse_unless_admin(context)) {
+    reactor->Finish(to_status(*refused));
+    return reactor;
+  }
   const auto parsed = parse_message<Request>(request);
   if (!parsed) {
     reactor->Finish(to_status(parsed.error()));
@@ -62,79 +65,13 @@ grpc::ServerUnaryReactor* reply(CallbackServerContext& context, const ByteBuffer
   return reactor;
 }
 
-class RefusedWatch final : public grpc::ServerWriteReactor<ByteBuffer> {
+class RefusedStream final : public grpc::ServerWriteReactor<ByteBuffer> {
  public:
-  explicit RefusedWatch(const Error& error) { Finish(to_status(error)); }
+  explicit RefusedStream(const Error& error) { Finish(to_status(error)); }
   void OnDone() override { delete this; }
 };
 
 }  // namespace
-
-// Writes a Load, waits for the interval, writes again. gRPC calls OnWriteDone, the alarm and OnCancel from any thread.
-class LoadWatch final : public grpc::ServerWriteReactor<ByteBuffer>, public std::enable_shared_from_this<LoadWatch> {
- public:
-  LoadWatch(std::function<v1::Load()> load, std::chrono::milliseconds interval)
-      : load_(std::move(load)), interval_(interval) {}
-
-  void start() {
-    self_ = shared_from_this();
-    write();
-  }
-  void end(const grpc::Status& status) {
-    const std::lock_guard lock(mutex_);
-    if (status_) return;
-    status_ = status;
-    if (waiting_) alarm_.Cancel();  // its callback finishes the stream
-  }
-
-  void OnCancel() override { end(grpc::Status::CANCELLED); }
-  void OnWriteDone(bool ok) override {
-    if (!ok) end(grpc::Status::CANCELLED);
-    {
-      const std::lock_guard lock(mutex_);
-      if (!status_) {
-        waiting_ = true;
-        // Weak, since the alarm keeps its callback; self_ holds this object until OnDone.
-        alarm_.Set(std::chrono::system_clock::now() + interval_, [weak = weak_from_this()](bool) {
-          if (const auto self = weak.lock()) self->on_alarm();
-        });
-        return;
-      }
-    }
-    Finish(*status_);
-  }
-  void OnDone() override { const auto last = std::move(self_); }
-
- private:
-  void on_alarm() {
-    {
-      const std::lock_guard lock(mutex_);
-      waiting_ = false;
-    }
-    write();
-  }
-  // No write and no alarm is under way.
-  void write() {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!status_) {
-        bytes_ = to_bytes(load_());
-        StartWrite(&bytes_);
-        return;
-      }
-    }
-    Finish(*status_);
-  }
-
-  const std::function<v1::Load()> load_;
-  const std::chrono::milliseconds interval_;
-  std::mutex mutex_;
-  grpc::Alarm alarm_;
-  bool waiting_ = false;                // for the alarm
-  std::optional<grpc::Status> status_;  // set once: the stream is to end with it
-  ByteBuffer bytes_;                    // of the write in flight
-  std::shared_ptr<LoadWatch> self_;
-};
 
 void ControlService::serve(Engine& engine, Generation& generation, v1::ServerInfo info) {
   const std::lock_guard lock(mutex_);
@@ -144,6 +81,10 @@ void ControlService::serve(Engine& engine, Generation& generation, v1::ServerInf
 std::shared_ptr<const ControlService::Served> ControlService::served() const {
   const std::lock_guard lock(mutex_);
   return served_;
+}
+
+v1::Load ControlService::load_of(const Served& served) const {
+  return to_proto(served.engine->load(), served.generation->num_waiting_inputs(), door_.watch.num_ended());
 }
 
 void ControlService::end_watches() {
@@ -160,25 +101,26 @@ void ControlService::end_watches() {
 
 grpc::ServerUnaryReactor* ControlService::GetServerInfo(CallbackServerContext* context, const ByteBuffer* request,
                                                         ByteBuffer* response) {
-  return reply<v1::GetServerInfoRequest>(*context, *request, *response, [this](const auto&) -> Result<v1::ServerInfo> {
-    const auto now = served();
-    if (!now) return kLoading;
-    return now->info;
-  });
+  return reply<v1::GetServerInfoRequest>(door_, *context, *request, *response,
+                                         [this](const auto&) -> Result<v1::ServerInfo> {
+                                           const auto now = served();
+                                           if (!now) return kLoading;
+                                           return now->info;
+                                         });
 }
 
 grpc::ServerUnaryReactor* ControlService::GetLoad(CallbackServerContext* context, const ByteBuffer* request,
                                                   ByteBuffer* response) {
-  return reply<v1::GetLoadRequest>(*context, *request, *response, [this](const auto&) -> Result<v1::Load> {
+  return reply<v1::GetLoadRequest>(door_, *context, *request, *response, [this](const auto&) -> Result<v1::Load> {
     const auto now = served();
     if (!now) return kLoading;
-    return to_proto(now->engine->load(), now->generation->num_waiting_inputs());
+    return load_of(*now);
   });
 }
 
 grpc::ServerUnaryReactor* ControlService::Abort(CallbackServerContext* context, const ByteBuffer* request,
                                                 ByteBuffer* response) {
-  return reply<v1::AbortRequest>(*context, *request, *response,
+  return reply<v1::AbortRequest>(door_, *context, *request, *response,
                                  [this](const v1::AbortRequest& abort) -> Result<v1::AbortResponse> {
                                    const auto now = served();
                                    if (!now) return kLoading;
@@ -190,7 +132,7 @@ grpc::ServerUnaryReactor* ControlService::Abort(CallbackServerContext* context, 
 
 grpc::ServerUnaryReactor* ControlService::FlushPrefixCache(CallbackServerContext* context, const ByteBuffer* request,
                                                            ByteBuffer* response) {
-  return reply<v1::FlushPrefixCacheRequest>(*context, *request, *response,
+  return reply<v1::FlushPrefixCacheRequest>(door_, *context, *request, *response,
                                             [this](const auto&) -> Result<v1::FlushPrefixCacheResponse> {
                                               const auto now = served();
                                               if (!now) return kLoading;
@@ -201,7 +143,7 @@ grpc::ServerUnaryReactor* ControlService::FlushPrefixCache(CallbackServerContext
 
 grpc::ServerUnaryReactor* ControlService::Unpin(CallbackServerContext* context, const ByteBuffer* request,
                                                 ByteBuffer* response) {
-  return reply<v1::UnpinRequest>(*context, *request, *response,
+  return reply<v1::UnpinRequest>(door_, *context, *request, *response,
                                  [this](const v1::UnpinRequest& unpin) -> Result<v1::UnpinResponse> {
                                    const auto now = served();
                                    if (!now) return kLoading;
@@ -212,34 +154,53 @@ grpc::ServerUnaryReactor* ControlService::Unpin(CallbackServerContext* context, 
 
 grpc::ServerUnaryReactor* ControlService::Drain(CallbackServerContext* context, const ByteBuffer* request,
                                                 ByteBuffer* response) {
-  return reply<v1::DrainRequest>(*context, *request, *response, [this](const auto&) -> Result<v1::DrainResponse> {
-    drain_();
-    return v1::DrainResponse();
-  });
+  return reply<v1::DrainRequest>(door_, *context, *request, *response,
+                                 [this](const auto&) -> Result<v1::DrainResponse> {
+                                   drain_();
+                                   return v1::DrainResponse();
+                                 });
 }
 
-grpc::ServerWriteReactor<ByteBuffer>* ControlService::WatchLoad(CallbackServerContext*, const ByteBuffer* request) {
+grpc::ServerWriteReactor<ByteBuffer>* ControlService::WatchLoad(CallbackServerContext* context,
+                                                                const ByteBuffer* request) {
+  if (const auto refused = door_.refuse_unless_admin(*context)) return new RefusedStream(*refused);
   const auto parsed = parse_message<v1::WatchLoadRequest>(*request);
-  if (!parsed) return new RefusedWatch(parsed.error());
+  if (!parsed) return new RefusedStream(parsed.error());
   const std::uint32_t interval_ms = parsed->interval_ms() == 0 ? kDefaultIntervalMs : parsed->interval_ms();
   if (interval_ms < kMinIntervalMs || interval_ms > kMaxIntervalMs) {
-    return new RefusedWatch({ErrorCode::kInvalidArgument, "interval_ms: " + std::to_string(interval_ms) +
-                                                              " is not in [" + std::to_string(kMinIntervalMs) + ", " +
-                                                              std::to_string(kMaxIntervalMs) + "]"});
+    return new RefusedStream({ErrorCode::kInvalidArgument, "interval_ms: " + std::to_string(interval_ms) +
+                                                               " is not in [" + std::to_string(kMinIntervalMs) + ", " +
+                                                               std::to_string(kMaxIntervalMs) + "]"});
   }
   const auto now = served();
-  if (!now) return new RefusedWatch(kLoading);
+  if (!now) return new RefusedStream(kLoading);
   const auto watch = std::make_shared<LoadWatch>(
-      [now] { return to_proto(now->engine->load(), now->generation->num_waiting_inputs()); },
-      std::chrono::milliseconds(interval_ms));
+      door_.watch, *context, [this, now] { return load_of(*now); }, std::chrono::milliseconds(interval_ms));
   {
     const std::lock_guard lock(mutex_);
-    if (ended_) return new RefusedWatch({ErrorCode::kUnavailable, "the server is shutting down"});
+    if (ended_) return new RefusedStream({ErrorCode::kUnavailable, "the server is shutting down"});
     std::erase_if(watches_, [](const auto& other) { return other.expired(); });
     watches_.push_back(watch);
   }
   watch->start();
   return watch.get();
+}
+
+grpc::ServerWriteReactor<ByteBuffer>* ControlService::DumpBlocks(CallbackServerContext* context,
+                                                                 const ByteBuffer* request) {
+  if (const auto refused = door_.refuse_unless_admin(*context)) return new RefusedStream(*refused);
+  const auto parsed = parse_message<v1::DumpBlocksRequest>(*request);
+  if (!parsed) return new RefusedStream(parsed.error());
+  const auto now = served();
+  if (!now) return new RefusedStream(kLoading);
+  if (num_dumps_.fetch_add(1) >= kMaxDumps) {
+    num_dumps_.fetch_sub(1);
+    return new RefusedStream(
+        {ErrorCode::kResourceExhausted, std::to_string(kMaxDumps) + " DumpBlocks calls are being answered already"});
+  }
+  const auto call = std::make_shared<BlockDumpCall>(door_.watch, *context, num_dumps_);
+  call->start(*now->engine);
+  return call.get();
 }
 
 }  // namespace folio

@@ -215,6 +215,7 @@ void GenerationCall::wake() {
 }
 
 void GenerationCall::refuse(Error error) {
+  generation_.count_refusal(error.code);
   error_ = std::move(error);
   stream_.reset();
   prepared_.store(true);
@@ -243,9 +244,11 @@ template <class Request>
 Result<RequestId> GenerationCall::submit(const Request& request) {
   auto options = check_options(request, generation_.limits_);
   if (!options) return options.error();
+  if (auto error = check_caller(caller_, options->tenant, options->priority)) return *error;
   const Error too_late{ErrorCode::kDeadlineExceeded, "the deadline passed before the first token"};
   GenerationRequest out;
   if (options->time_limit_ms > 0) out.deadline = arrival_ + std::chrono::milliseconds(options->time_limit_ms);
+  out.arrival = arrival_;
   out.transport_deadline = transport_deadline_;
   const TimePoint last_moment = std::min(out.deadline, out.transport_deadline);
   if (generation_.clock_.now() >= last_moment) return too_late;
@@ -260,8 +263,9 @@ Result<RequestId> GenerationCall::submit(const Request& request) {
   out.stopping = std::move(options->stopping);
   out.n = options->n;
   out.priority = options->priority;
-  out.tenant = std::move(options->tenant);
+  out.tenant = tenant_of(caller_, options->tenant);
   out.cache = std::move(options->cache);
+  out.cache.salt = cache_domain(caller_, out.cache.salt);
   out.skip_special = options->skip_special;
   answer_ =
       ChunkRenderer::Answer{.id = 0,

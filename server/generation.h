@@ -27,6 +27,7 @@
 #include "server/chunk_renderer.h"
 #include "server/dispatcher.h"
 #include "server/front_worker.h"
+#include "server/refusal_counts.h"
 #include "server/validation.h"
 
 namespace folio {
@@ -50,6 +51,9 @@ class Generation {
 
   // Any thread, at once. `bytes`: size of the call's input. What follows comes through the call.
   void start(const std::shared_ptr<GenerationCall>& call, std::size_t bytes);
+  // Any thread: a front refused a generation before it made a call of it. (Calls count themselves.)
+  void count_refusal(ErrorCode code) { refusals_.add(code); }
+  const RefusalCounts& refusals() const { return refusals_; }
   // Any thread, at once: work for the front worker that is no generation.
   void run(const std::shared_ptr<FrontJob>& job, std::size_t bytes) { worker_.submit(job, bytes); }
 
@@ -58,10 +62,10 @@ class Generation {
   Result<v1::DetokenizeResponse> detokenize(const v1::DetokenizeRequest& request) const;
   Result<v1::ApplyChatTemplateResponse> apply_chat_template(const v1::ApplyChatTemplateRequest& request) const;
 
-  // The prompt's ids, at least one. A text (a rendered chat too) is refused before it is tokenised when it has more bytes
-  // than the context has room for in tokens of the longest piece: the one worker's time belongs to all. (By size alone:
-  // such a text could still fit if most of its bytes have no token, or if it is spelled in U+2581 where pieces have
-  // spaces.)
+  // The prompt's ids, at least one. A text (a rendered chat too) is refused before it is tokenised when it has more
+  // bytes than the context has room for in tokens of the longest piece: the one worker's time belongs to all. (By size
+  // alone: such a text could still fit if most of its bytes have no token, or if it is spelled in U+2581 where pieces
+  // have spaces.)
   Result<std::vector<TokenId>> prompt_ids(const v1::GenerateRequest& request) const;
   Result<std::vector<TokenId>> prompt_ids(const v1::ChatRequest& request) const;
 
@@ -87,6 +91,7 @@ class Generation {
   std::random_device entropy_;
   void count_call(int change);
 
+  RefusalCounts refusals_;
   mutable std::mutex calls_mutex_;  // for num_live_calls_
   mutable std::condition_variable calls_done_;
   std::int64_t num_live_calls_ = 0;  // GenerationCall objects

@@ -23,8 +23,10 @@ namespace {
 constexpr int kKeepaliveMs = 10'000;
 constexpr int kMinPingIntervalMs = 5'000;
 
-void set_transport_options(grpc::ServerBuilder& builder) {
+void set_transport_options(grpc::ServerBuilder& builder, const ListenerOptions& options) {
   builder.SetMaxReceiveMessageSize(GrpcListener::kMaxRequestBytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, GrpcListener::kMaxMetadataBytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, GrpcListener::kMaxStreamsPerConnection);
   // The library inflates a message before it looks at its size: a small one could take gigabytes.
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
@@ -34,6 +36,20 @@ void set_transport_options(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // an idle stream is asked for ever
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kMinPingIntervalMs);
+  if (!options.max_connection_age) return;
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, static_cast<int>(options.max_connection_age->count()));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,
+                             static_cast<int>(options.max_connection_age_grace.count()));
+}
+
+std::shared_ptr<grpc::ServerCredentials> credentials(const TlsFiles* tls) {
+  if (tls == nullptr) return grpc::InsecureServerCredentials();
+  grpc::SslServerCredentialsOptions options(tls->client_ca.empty()
+                                                ? GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE
+                                                : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  options.pem_root_certs = tls->client_ca;
+  options.pem_key_cert_pairs.push_back({tls->key, tls->certificate});
+  return grpc::SslServerCredentials(options);
 }
 
 // The library does not say why it could not listen: ask the system the same question.
@@ -61,19 +77,23 @@ std::string bind_failure(const std::string& address) {
 // This thread is binding: what fails is told by an exception.
 thread_local bool is_binding = false;
 
+// What a peer sends makes the libraries talk: as much as it likes, if nobody counted. (Never destroyed: a thread of the
+// library's may outlive main.)
+log::Limited& library_log(log::Level level) {
+  static auto* const warnings = new log::Limited(log::Level::kWarn);
+  static auto* const details = new log::Limited(log::Level::kDebug);
+  return level == log::Level::kWarn ? *warnings : *details;
+}
+
 void log_grpc(gpr_log_func_args* record) {
-  const std::string text = std::string("grpc: ") + record->message;
   // What the library calls an error is a peer's doing or comes back as a status too.
-  if (record->severity == GPR_LOG_SEVERITY_ERROR && !is_binding) {
-    log::warn(text);
-  } else {
-    log::debug(text);
-  }
+  const bool is_warning = record->severity == GPR_LOG_SEVERITY_ERROR && !is_binding;
+  library_log(is_warning ? log::Level::kWarn : log::Level::kDebug).write(std::string("grpc: ") + record->message);
 }
 
 // Bytes that are not UTF-8 and the like: the caller is told by a status.
 void log_protobuf(google::protobuf::LogLevel, const char*, int, const std::string& message) {
-  log::debug("protobuf: " + message);
+  library_log(log::Level::kDebug).write("protobuf: " + message);
 }
 
 }  // namespace
@@ -85,10 +105,11 @@ void init_grpc() {
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
 }
 
-GrpcListener::GrpcListener(const std::string& address, const std::vector<NamedService>& services) {
+GrpcListener::GrpcListener(const std::string& address, const std::vector<NamedService>& services,
+                           const ListenerOptions& options) {
   grpc::ServerBuilder builder;
-  set_transport_options(builder);
-  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
+  set_transport_options(builder, options);
+  builder.AddListeningPort(address, credentials(options.tls), &port_);
   for (const NamedService& service : services) {
     builder.RegisterService(service.service);
     service_names_.emplace_back(service.name);

@@ -5,11 +5,14 @@
 #pragma once
 #include <grpcpp/grpcpp.h>
 
+#include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
+#include "server/tls.h"
 
 namespace folio {
 
@@ -18,14 +21,25 @@ struct NamedService {
   const char* name;  // "package.Service": what health answers for
 };
 
+struct ListenerOptions {
+  const TlsFiles* tls = nullptr;  // none: in the clear. Read by the constructor alone
+  // After this time a connection's client is asked to open a new one, and this long later what still runs on the old
+  // one ends. Not set: connections live as long as their clients want.
+  std::optional<std::chrono::milliseconds> max_connection_age;
+  std::chrono::milliseconds max_connection_age_grace{0};
+};
+
 class GrpcListener {
  public:
   static constexpr int kMaxRequestBytes = 16 << 20;
+  static constexpr int kMaxMetadataBytes = 8 << 10;
+  static constexpr int kMaxStreamsPerConnection = 2048;  // calls at once; a client keeps the others until there is room
 
   // Binds and starts to answer; `services` outlive the listener. Throws std::runtime_error naming `address`
   // ("host:port", port 0: any free one) and the system's reason. A port that another process listens on is never
   // shared.
-  GrpcListener(const std::string& address, const std::vector<NamedService>& services);
+  GrpcListener(const std::string& address, const std::vector<NamedService>& services,
+               const ListenerOptions& options = {});
   ~GrpcListener();  // shutdown, at once
   GrpcListener(const GrpcListener&) = delete;
   GrpcListener& operator=(const GrpcListener&) = delete;

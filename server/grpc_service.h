@@ -1,5 +1,5 @@
 // folio.v1.Generation over gRPC's callback API: bytes to GenerationCall and back. Reactors never tokenise, render or
-// wait: the front worker parses and tokenises, the dispatcher thread renders and writes.
+// wait: the front worker parses and tokenises, the dispatcher thread renders and writes. Every call passes the door.
 #pragma once
 #include <grpcpp/grpcpp.h>
 
@@ -7,6 +7,7 @@
 
 #include "folio/v1/generation.grpc.pb.h"
 #include "server/generation.h"
+#include "server/grpc_door.h"
 
 namespace folio {
 
@@ -21,7 +22,10 @@ using RawGenerationService = v1::Generation::WithRawCallbackMethod_Generate<
 
 class GenerationService final : public internal::RawGenerationService {
  public:
-  // From now on calls are served; before, they are answered UNAVAILABLE. `generation` outlives every call.
+  explicit GenerationService(const GrpcDoor& door) : door_(door) {}
+
+  // From now on calls are served; before, those of known callers are answered UNAVAILABLE. `generation` outlives every
+  // call.
   void serve(Generation& generation) { generation_.store(&generation); }
 
   grpc::ServerUnaryReactor* Generate(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
@@ -42,6 +46,7 @@ class GenerationService final : public internal::RawGenerationService {
                                        grpc::ByteBuffer* response) override;
 
  private:
+  const GrpcDoor door_;
   std::atomic<Generation*> generation_{nullptr};
 };
 

@@ -11,6 +11,10 @@ grpc::StatusCode to_code(ErrorCode code) {
   switch (code) {
     case ErrorCode::kInvalidArgument:
       return grpc::StatusCode::INVALID_ARGUMENT;
+    case ErrorCode::kUnauthenticated:
+      return grpc::StatusCode::UNAUTHENTICATED;
+    case ErrorCode::kPermissionDenied:
+      return grpc::StatusCode::PERMISSION_DENIED;
     case ErrorCode::kResourceExhausted:
       return grpc::StatusCode::RESOURCE_EXHAUSTED;
     case ErrorCode::kNotFound:

@@ -32,7 +32,7 @@ int main(int argc, char** argv) {
   // A log or a socket whose reader is gone is an error of that write, not the end of the server.
   std::signal(SIGPIPE, SIG_IGN);
   try {
-    folio::StopSignal stop;
+    folio::StopSignal stop(!parsed.options->api_key_file.empty());
     folio::init_grpc();
     folio::run_server(*parsed.options, stop);
   } catch (const std::exception& failure) {

@@ -12,6 +12,7 @@
 
 #include "base/thread_pool.h"
 #include "engine/text/detokenizer.h"
+#include "server/validation.h"
 
 namespace folio {
 namespace {
@@ -42,6 +43,68 @@ std::string size_error(const std::string& text) {
   return "";
 }
 
+// The same for a port that may be off.
+std::string port_error(const std::string& text) {
+  constexpr int kMaxPort = 65535;
+  int port = -1;
+  const char* const end = text.data() + text.size();
+  const auto [rest, failure] = std::from_chars(text.data(), end, port);
+  if (text == "off" || (failure == std::errc() && rest == end && port >= 0 && port <= kMaxPort)) return "";
+  return "'" + text + "' is neither a port, 0 to 65535, nor off";
+}
+
+// Scheme, host and port, as a browser writes them; it goes into a header as it is.
+std::string origin_error(const std::string& text) {
+  if (text.empty() || text == "*") return "";
+  const bool visible = std::all_of(text.begin(), text.end(), [](char c) { return c > 0x20 && c < 0x7F; });
+  const std::size_t scheme = text.find("://");
+  const bool whole = scheme != std::string::npos && scheme > 0 && scheme + 3 < text.size();
+  if (visible && whole && text.find('/', scheme + 3) == std::string::npos) return "";
+  return "'" + sanitize_utf8(text) + "' is neither an origin, as https://app.example, nor *";
+}
+
+// And what a metric's name may begin with.
+std::string prefix_error(const std::string& text) {
+  constexpr std::size_t kMaxBytes = 64;
+  const auto is_letter = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == ':';
+  };
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  if (!text.empty() && text.size() <= kMaxBytes && is_letter(text.front()) &&
+      std::ranges::all_of(text, [&](char c) { return is_letter(c) || is_digit(c); })) {
+    return "";
+  }
+  return quoted(text) + " is not the beginning of a metric's name: 1 to " + std::to_string(kMaxBytes) +
+         " letters, digits, _ and :, no digit first";
+}
+
+// A door that somebody wanted closed is not opened by a variable that was not set.
+std::string empty_error(const std::string& path) {
+  return path.empty() ? "is empty; leave it out for none" : "";
+}
+
+// Who gets in, and for how long.
+void add_door_flags(CLI::App& app, ServerOptions& o) {
+  const auto add_file = [&app](const char* name, std::string& path, const char* what) {
+    app.add_option(name, path, what)->type_name("FILE")->check(empty_error);
+  };
+  add_file("--tls-cert", o.tls_cert, "PEM certificate (chain) of the listeners; with --tls-key");
+  add_file("--tls-key", o.tls_key, "PEM private key of that certificate");
+  add_file("--tls-client-ca", o.tls_client_ca, "let in only clients with a certificate of these authorities (PEM)");
+  add_file("--api-key-file", o.api_key_file, "TOML file of the hashes of API keys; read again at SIGHUP");
+  app.add_option("--write-timeout", o.write_timeout_s, "seconds after which a reader that takes nothing is gone")
+      ->check(CLI::Range(0.1, 86400.0))
+      ->capture_default_str();
+  app.add_option("--max-connection-age", o.max_connection_age_s,
+                 "seconds after which a gRPC connection's client is asked to open a new one; 0: never")
+      ->check(CLI::Range(0.0, 1'000'000.0))
+      ->capture_default_str();
+  app.add_option("--max-connection-age-grace", o.max_connection_age_grace_s,
+                 "seconds that calls on such a connection still have")
+      ->check(CLI::Range(0.0, 1'000'000.0))
+      ->capture_default_str();
+}
+
 void add_flags(CLI::App& app, ServerOptions& o, std::string& kv_memory) {
   const int max_int = std::numeric_limits<std::int32_t>::max();
   app.add_option("--model", o.model, "GGUF file to serve")->capture_default_str();
@@ -50,9 +113,13 @@ void add_flags(CLI::App& app, ServerOptions& o, std::string& kv_memory) {
   app.add_option("--grpc-port", o.grpc_port, "port of the user listener; 0: any free one, printed")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
-  app.add_option("--http-port", o.http_port, "only 'off': HTTP does not exist yet")
-      ->check(CLI::IsMember({"off"}))
+  app.add_option("--http-port", o.http_port,
+                 "port of the HTTP listener, on --host too, or 'off'; 0: any free one, printed")
+      ->check(port_error)
       ->capture_default_str();
+  app.add_option("--cors-allow-origin", o.cors_allow_origin,
+                 "origin whose pages may read HTTP answers, as https://app.example, or *; empty: none")
+      ->check(origin_error);
   app.add_option("--control-listen", o.control_listen, "host:port of the control listener, or 'off'")
       ->capture_default_str();
   app.add_option("--threads", o.threads, "threads of a step (default: the cores that this process may use)")
@@ -103,6 +170,10 @@ void add_flags(CLI::App& app, ServerOptions& o, std::string& kv_memory) {
   app.add_option("--log-format", o.log_format, "form of a log line")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
+  app.add_option("--metrics-prefix", o.metrics_prefix,
+                 "what the metrics' names begin with; vllm: makes them vLLM's, for dashboards that know those")
+      ->check(prefix_error)
+      ->capture_default_str();
   app.add_option("--drain-timeout", o.drain_timeout_s, "seconds for running requests after SIGTERM")
       ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();
@@ -115,6 +186,25 @@ struct Contradiction {
   std::string flag;
   std::string message;
 };
+
+std::optional<Contradiction> check_doors(const ServerOptions& o) {
+  if (!std::isfinite(o.write_timeout_s)) return Contradiction{"write-timeout", "is not a number of seconds"};
+  if (!std::isfinite(o.max_connection_age_s)) return Contradiction{"max-connection-age", "is not a number of seconds"};
+  if (o.max_connection_age_s > 0 && o.max_connection_age_s < 1) {
+    return Contradiction{"max-connection-age", "is less than a second; 0 is none"};
+  }
+  if (!std::isfinite(o.max_connection_age_grace_s)) {
+    return Contradiction{"max-connection-age-grace", "is not a number of seconds"};
+  }
+  if (o.tls_cert.empty() != o.tls_key.empty()) {
+    return o.tls_cert.empty() ? Contradiction{"tls-key", "goes with --tls-cert, which is missing"}
+                              : Contradiction{"tls-cert", "goes with --tls-key, which is missing"};
+  }
+  if (!o.tls_client_ca.empty() && o.tls_cert.empty()) {
+    return Contradiction{"tls-client-ca", "goes with --tls-cert and --tls-key, which are missing"};
+  }
+  return std::nullopt;
+}
 
 // What no single flag's range can say.
 std::optional<Contradiction> check_together(const ServerOptions& o) {
@@ -132,6 +222,13 @@ std::optional<Contradiction> check_together(const ServerOptions& o) {
   if (o.grpc_port != 0 && o.control_listen == o.host + ":" + std::to_string(o.grpc_port)) {
     return Contradiction{"control-listen", o.control_listen + " is the user listener's address"};
   }
+  if (o.grpc_port != 0 && o.http_port == std::to_string(o.grpc_port)) {
+    return Contradiction{"http-port", o.http_port + " is the gRPC listener's port"};
+  }
+  if (o.http_port != "0" && o.control_listen == o.host + ":" + o.http_port) {
+    return Contradiction{"control-listen", o.control_listen + " is the HTTP listener's address"};
+  }
+  if (auto what = check_doors(o)) return what;
   if (!o.pins.empty() && o.prefix_cache == "off") {
     return Contradiction{"prefix-cache", "off leaves nothing to hold for " + o.pins.front().where};
   }
@@ -147,6 +244,7 @@ class Flags {
   explicit Flags(ServerOptions& options) : options_(options) {
     app_.set_version_flag("--version", std::string("folio-server ") + kVersion);
     add_flags(app_, options, kv_memory_);
+    add_door_flags(app_, options);
   }
   Flags(const Flags&) = delete;
   Flags& operator=(const Flags&) = delete;
@@ -244,6 +342,7 @@ std::map<std::string, std::string> describe(const ServerOptions& o) {
     text << value;
     return text.str();
   };
+  const auto or_none = [](const std::string& path) { return path.empty() ? "none" : sanitize_utf8(path); };
   const auto or_auto = [](auto value) { return value == 0 ? std::string("auto") : std::to_string(value); };
   return {
       {"model", sanitize_utf8(o.model)},
@@ -251,7 +350,15 @@ std::map<std::string, std::string> describe(const ServerOptions& o) {
       {"host", o.host},
       {"grpc-port", std::to_string(o.grpc_port)},
       {"http-port", o.http_port},
+      {"cors-allow-origin", o.cors_allow_origin.empty() ? "none" : sanitize_utf8(o.cors_allow_origin)},
       {"control-listen", o.control_listen},
+      {"tls-cert", or_none(o.tls_cert)},
+      {"tls-key", or_none(o.tls_key)},
+      {"tls-client-ca", or_none(o.tls_client_ca)},
+      {"api-key-file", or_none(o.api_key_file)},
+      {"write-timeout", number(o.write_timeout_s)},
+      {"max-connection-age", number(o.max_connection_age_s)},
+      {"max-connection-age-grace", number(o.max_connection_age_grace_s)},
       {"threads", std::to_string(o.threads)},
       {"isa", o.isa},
       {"block-size", std::to_string(o.block_size)},
@@ -268,9 +375,10 @@ std::map<std::string, std::string> describe(const ServerOptions& o) {
       {"max-queue-tokens", std::to_string(o.max_queue_tokens)},
       {"log-level", o.log_level},
       {"log-format", o.log_format},
+      {"metrics-prefix", o.metrics_prefix},
       {"drain-timeout", number(o.drain_timeout_s)},
       {"check-invariants", o.check_invariants ? "on" : "off"},
-      {"config", o.config.empty() ? "none" : sanitize_utf8(o.config)},
+      {"config", or_none(o.config)},
   };
 }
 

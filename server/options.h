@@ -15,9 +15,17 @@ struct ServerOptions {
   std::string model_name;  // as clients call it; default: the file's name without ".gguf"
   std::string host = "127.0.0.1";
   int grpc_port = 50051;                           // 0: any free one
-  std::string http_port = "off";                   // the only value until HTTP exists
+  std::string http_port = "8080";                  // a number as above, or "off": none
+  std::string cors_allow_origin;                   // one origin, or "*"; empty: none
   std::string control_listen = "127.0.0.1:50052";  // "off": none
-  int threads = 0;                                 // > 0 after parsing
+  std::string tls_cert;                            // path of a PEM file; empty: listeners speak in the clear
+  std::string tls_key;
+  std::string tls_client_ca;        // empty: clients need no certificate
+  std::string api_key_file;         // empty: everybody may call
+  double write_timeout_s = 60;      // a reader that takes nothing for so long is gone
+  double max_connection_age_s = 0;  // 0: connections live as long as their clients want
+  double max_connection_age_grace_s = 300;
+  int threads = 0;  // > 0 after parsing
   std::string isa = "auto";
   std::int32_t block_size = 16;
   std::int64_t kv_blocks = 0;         // 0: from kv_memory
@@ -33,6 +41,7 @@ struct ServerOptions {
   std::int64_t max_queue_tokens = 1 << 22;
   std::string log_level = "info";
   std::string log_format = "text";
+  std::string metrics_prefix = "folio_";  // of the metrics' names
   double drain_timeout_s = 30;
   bool check_invariants = false;
   std::string config;  // path of a configuration file; empty: none

@@ -77,7 +77,13 @@ void pin_prefix(Engine& engine, const Generation& generation, std::int32_t block
   request.prompt = std::move(*ids);
   request.sampling.temperature = 0;
   request.stopping.max_tokens = 1;
-  request.cache.salt = pin.salt;
+  Caller caller;
+  if (pin.tenant) {
+    caller.tenant = *pin.tenant;
+    caller.share_prefix = false;
+  }
+  request.tenant = tenant_of(caller, "");
+  request.cache.salt = cache_domain(caller, pin.salt);
   request.cache.pin_ms = pin.ms;
   const auto ended = run_to_end(engine, std::move(request));
   if (!ended) fail(pin, ended.error().message);

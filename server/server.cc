@@ -5,11 +5,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -18,12 +21,18 @@
 #include "engine/model/load_model.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
+#include "server/api_keys.h"
 #include "server/control_service.h"
 #include "server/generation.h"
+#include "server/grpc_door.h"
 #include "server/grpc_listener.h"
 #include "server/grpc_service.h"
+#include "server/http/http_listener.h"
+#include "server/metrics.h"
 #include "server/pins.h"
+#include "server/tls.h"
 #include "server/validation.h"
+#include "server/write_watch.h"
 
 namespace folio {
 namespace {
@@ -74,6 +83,16 @@ GenerationOptions generation_options(const ServerOptions& o, const ModelInfo& in
   return out;
 }
 
+MetricsOptions metrics_options(const ServerOptions& o, const ModelInfo& info) {
+  MetricsOptions out;
+  out.prefix = o.metrics_prefix;
+  out.model_name = o.model_name;
+  out.block_size = info.block_size;
+  out.kv_dtype = info.kv_dtype;
+  out.prefix_cache = o.prefix_cache == "on";
+  return out;
+}
+
 // Everything that a model file brings, in the order in which one part needs the one before.
 struct Serving {
   explicit Serving(const ServerOptions& options)
@@ -82,7 +101,8 @@ struct Serving {
         chat_template(std::string(file.find_string("tokenizer.chat_template").value_or("")), *tokenizer),
         loaded(load_model(file, model_options(options))),
         engine(*loaded.model, *tokenizer, clock, engine_options(options)),
-        generation(engine, *tokenizer, chat_template, clock, generation_options(options, loaded.info)) {}
+        generation(engine, *tokenizer, chat_template, clock, generation_options(options, loaded.info)),
+        metrics(engine, generation, metrics_options(options, loaded.info)) {}
 
   GgufFile file;
   std::unique_ptr<Tokenizer> tokenizer;
@@ -91,6 +111,7 @@ struct Serving {
   SteadyClock clock;
   Engine engine;
   Generation generation;
+  Metrics metrics;
 };
 
 v1::ServerInfo server_info(const ServerOptions& options, const Serving& serving) {
@@ -148,28 +169,63 @@ class Loader {
   std::thread thread_;  // last: it uses the others
 };
 
-// The two listeners; the control one may be off.
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(std::llround(seconds * 1000));
+}
+
+ListenerOptions listener_options(const ServerOptions& o, const std::optional<TlsFiles>& tls) {
+  ListenerOptions out;
+  if (tls) out.tls = &*tls;
+  if (o.max_connection_age_s > 0) out.max_connection_age = milliseconds(o.max_connection_age_s);
+  out.max_connection_age_grace = milliseconds(o.max_connection_age_grace_s);
+  return out;
+}
+
+HttpOptions http_options(const ServerOptions& o, const std::optional<TlsFiles>& tls, const ApiKeys& keys) {
+  HttpOptions out;
+  out.host = o.host;
+  out.port = static_cast<std::uint16_t>(std::stoi(o.http_port));
+  out.cors_allow_origin = o.cors_allow_origin;
+  out.tls = tls;
+  out.limits.write_timeout = milliseconds(o.write_timeout_s);
+  if (keys.required()) {
+    out.authorize = [&keys](const std::vector<std::string_view>& fields) { return keys.authorize(fields); };
+  }
+  return out;
+}
+
+// The three listeners; HTTP and the control one may be off. All have the same certificate and ask for the same of
+// clients.
 struct Listeners {
-  Listeners(const ServerOptions& options, GenerationService& generation, ControlService& control)
+  Listeners(const ServerOptions& options, const std::optional<TlsFiles>& tls, const ApiKeys& keys,
+            GenerationService& generation, ControlService& control)
       : user(options.host + ":" + std::to_string(options.grpc_port),
-             {{&generation, v1::Generation::service_full_name()}}) {
+             {{&generation, v1::Generation::service_full_name()}}, listener_options(options, tls)) {
     log::info("gRPC on " + options.host + ":" + std::to_string(user.port()));
+    if (options.http_port != "off") {
+      http.emplace(http_options(options, tls, keys));
+      log::info("HTTP on " + options.host + ":" + std::to_string(http->port()));
+    }
     if (options.control_listen == "off") return;
-    operators.emplace(options.control_listen, std::vector<NamedService>{{&control, v1::Control::service_full_name()}});
+    operators.emplace(options.control_listen, std::vector<NamedService>{{&control, v1::Control::service_full_name()}},
+                      listener_options(options, tls));
     const std::string host = options.control_listen.substr(0, options.control_listen.rfind(':'));
     log::info("control on " + host + ":" + std::to_string(operators->port()));
   }
   void set_serving(bool serving) {
     user.set_serving(serving);
+    if (http) http->set_serving(serving);
     if (operators) operators->set_serving(serving);
   }
   void shutdown() {
     const TimePoint deadline = std::chrono::steady_clock::now() + kCloseTimeout;
+    if (http) http->shutdown(deadline);
     user.shutdown(deadline);
     if (operators) operators->shutdown(deadline);
   }
 
   GrpcListener user;
+  std::optional<HttpListener> http;
   std::optional<GrpcListener> operators;
 };
 
@@ -182,6 +238,18 @@ void log_options(const ServerOptions& options) {
   for (const auto& [tenant, weight] : options.tenant_weights) weights << " " << folio::quoted(tenant) << " " << weight;
   log::info("weights of tenants:" + weights.str());
 }
+
+// What a SIGHUP does while this object lives.
+class Hangup {
+ public:
+  Hangup(StopSignal& signal, std::function<void()> action) : signal_(signal) { signal_.on_hangup(std::move(action)); }
+  ~Hangup() { signal_.on_hangup(nullptr); }
+  Hangup(const Hangup&) = delete;
+  Hangup& operator=(const Hangup&) = delete;
+
+ private:
+  StopSignal& signal_;
+};
 
 void drain(const ServerOptions& options, Serving& serving) {
   const auto limit = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(options.drain_timeout_s));
@@ -203,9 +271,15 @@ void drain(const ServerOptions& options, Serving& serving) {
 
 void run_server(const ServerOptions& options, StopSignal& stop) {
   log_options(options);
-  GenerationService generation_service;
-  ControlService control_service([&stop] { stop.request(); });
-  Listeners listeners(options, generation_service, control_service);
+  const auto tls = read_tls_files(options.tls_cert, options.tls_key, options.tls_client_ca);
+  ApiKeys keys(options.api_key_file);
+  if (keys.required()) log::info(options.api_key_file + ": " + std::to_string(keys.size()) + " API keys");
+  const Hangup reload(stop, [&keys] { keys.reload(); });
+  WriteWatch watch(milliseconds(options.write_timeout_s));
+  const GrpcDoor door{keys, watch};
+  GenerationService generation_service(door);
+  ControlService control_service(door, [&stop] { stop.request(); });
+  Listeners listeners(options, tls, keys, generation_service, control_service);
 
   Loader loader(options, stop);
   stop.wait([&loader] { return loader.done(); });
@@ -217,6 +291,9 @@ void run_server(const ServerOptions& options, StopSignal& stop) {
   }
   const std::unique_ptr<Serving> serving = loader.take();
   generation_service.serve(serving->generation);
+  if (listeners.http) {
+    listeners.http->serve(serving->generation, [&metrics = serving->metrics] { return metrics.text(); });
+  }
   control_service.serve(serving->engine, serving->generation, server_info(options, *serving));
   if (!stop.requested()) {
     listeners.set_serving(true);

@@ -1,5 +1,6 @@
 // The life of folio-server: bind, load, serve, drain.
 //
+//   read the TLS files and the API keys                           a wrong one ends here
 //   bind both listeners (health NOT_SERVING, calls UNAVAILABLE)   a taken port ends here, before anything is loaded
 //   load the model on a thread of its own
 //   serve (health SERVING) until a stop is requested

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "base/log.h"
 
@@ -25,11 +26,12 @@ constexpr auto kSameSignal = std::chrono::milliseconds(20);
 
 }  // namespace
 
-StopSignal::StopSignal() {
+StopSignal::StopSignal(bool takes_hangup) {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
+  if (takes_hangup) sigaddset(&signals, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal_fd_ = signalfd(-1, &signals, SFD_CLOEXEC);
   quit_fd_ = eventfd(0, EFD_CLOEXEC);
@@ -54,6 +56,10 @@ void StopSignal::watch() {
     if (fds[1].revents != 0) return;
     signalfd_siginfo info{};
     if (read(signal_fd_, &info, sizeof info) != sizeof info) continue;
+    if (info.ssi_signo == SIGHUP) {
+      hang_up();
+      continue;
+    }
     if (seen) {
       log::warn("second signal: leaving at once");
       _exit(128 + static_cast<int>(info.ssi_signo));
@@ -66,6 +72,16 @@ void StopSignal::watch() {
     log::info(std::string(info.ssi_signo == SIGTERM ? "SIGTERM" : "SIGINT") + ": stopping");
     request();
   }
+}
+
+void StopSignal::on_hangup(std::function<void()> action) {
+  const std::lock_guard lock(hangup_mutex_);
+  hangup_ = std::move(action);
+}
+
+void StopSignal::hang_up() {
+  const std::lock_guard lock(hangup_mutex_);
+  if (hangup_) hangup_();
 }
 
 void StopSignal::request() {

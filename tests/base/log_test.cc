@@ -103,5 +103,32 @@ TEST_F(LogTest, LinesOfManyThreadsStayWhole) {
   EXPECT_EQ(count, 400);
 }
 
+// Ten in a period; the next period begins with how many there were more.
+TEST_F(LogTest, WhatOthersCanCauseIsLimited) {
+  log::Limited limited(log::Level::kWarn);
+  const TimePoint start = std::chrono::steady_clock::now();
+  const auto written = [&](int count, Duration after) {
+    return captured([&] {
+      for (int i = 0; i < count; ++i) limited.write("peer " + std::to_string(i), start + after);
+    });
+  };
+  const std::string first = written(1000, Duration(0));
+  EXPECT_EQ(std::count(first.begin(), first.end(), '\n'), log::Limited::kRecords);
+  EXPECT_THAT(first, HasSubstr("warning: peer 9\n"));
+  EXPECT_EQ(written(5, log::Limited::kPeriod - Duration(1)), "");
+  const std::string second = written(2, log::Limited::kPeriod);
+  EXPECT_THAT(second, HasSubstr("warning: peer 0 (995 like it before were left out)\n"));
+  EXPECT_THAT(second, EndsWith("peer 1\n"));
+}
+
+// What the level hides is not counted either.
+TEST_F(LogTest, AHiddenRecordTakesNoPlace) {
+  log::Limited limited(log::Level::kDebug);
+  const TimePoint now = std::chrono::steady_clock::now();
+  for (int i = 0; i < 100; ++i) limited.write("hidden", now);
+  log::set_level(log::Level::kDebug);
+  EXPECT_THAT(captured([&] { limited.write("shown", now); }), EndsWith("debug: shown\n"));
+}
+
 }  // namespace
 }  // namespace folio

@@ -85,7 +85,7 @@ struct Outcome {
 
 Outcome bench(const MockServer& server, BenchOptions options) {
   const testing::TempFolder folder;
-  options.address = server.address();
+  options.connection.address = server.address();
   options.json_file = folder.path("bench.json");
   ::testing::internal::CaptureStdout();
   Outcome out;
@@ -227,7 +227,7 @@ TEST(Bench, AnUnwritableFileIsToldBeforeTheRun) {
     return grpc::Status::OK;
   });
   BenchOptions options = small(1, 1);
-  options.address = server.address();
+  options.connection.address = server.address();
   options.json_file = "/no/such/folder/bench.json";
   EXPECT_EQ(run_bench(options, interrupts()), kExitFailed);
   EXPECT_EQ(num_calls.load(), 0);

@@ -21,21 +21,39 @@ pb = generation_pb2
 Code = grpc.StatusCode
 
 
-class Server:
-    """One process. `flags` are added to free ports and what the test gives; stopped by SIGTERM in close()."""
+class WithKey(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor):
+    """Adds an API key to every call."""
 
-    def __init__(self, model, *flags, wait=True):
+    def __init__(self, key):
+        self.header = ("authorization", f"Bearer {key}")
+
+    def _add(self, continuation, details, request):
+        return continuation(details._replace(metadata=[*(details.metadata or ()), self.header]), request)
+
+    intercept_unary_unary = intercept_unary_stream = _add
+
+
+class Server:
+    """One process. `flags` are added to free ports and what the test gives; stopped by SIGTERM in close().
+
+    `key`: what the test's own stubs show at the door. `credentials`: for a server that speaks TLS.
+    """
+
+    def __init__(self, model, *flags, wait=True, key=None, credentials=None):
+        self.key, self.credentials = key, credentials
         self.lines = []
         self.silent = False  # it will say no more
         self.changed = threading.Condition()
         self.started = time.monotonic()
+        http = () if "--http-port" in flags else ("--http-port", "0")
         self.process = subprocess.Popen(
-            [SERVER, "--model", model, "--grpc-port", "0", "--control-listen", "127.0.0.1:0", *flags],
+            [SERVER, "--model", model, "--grpc-port", "0", *http, "--control-listen", "127.0.0.1:0", *flags],
             stderr=subprocess.PIPE, text=True, errors="replace")
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
         try:
             self.port = int(self.wait_line("gRPC on ").rsplit(":", 1)[1])
+            self.http_port = int(self.wait_line("HTTP on ").rsplit(":", 1)[1]) if http else None
             self.control_port = int(self.wait_line("control on ").rsplit(":", 1)[1])
             if wait:
                 self.wait_line("ready: ")
@@ -44,13 +62,19 @@ class Server:
             raise
         self.channel = self.connect()
         self.stub = generation_pb2_grpc.GenerationStub(self.channel)
-        self.control_channel = grpc.insecure_channel(f"127.0.0.1:{self.control_port}")
+        self.control_channel = self.connect(port=self.control_port)
         self.control = control_pb2_grpc.ControlStub(self.control_channel)
 
-    def connect(self, **options):
-        return grpc.insecure_channel(f"127.0.0.1:{self.port}", options=[
-            ("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", 64 << 20),
-            ("grpc.max_send_message_length", 256 << 20), *options.items()])
+    def connect(self, port=None, key=None, credentials=None, **options):
+        """A channel of its own. By default to the user listener, as the server's own stubs are; key "": without one."""
+        address = f"127.0.0.1:{port or self.port}"
+        options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", 64 << 20),
+                   ("grpc.max_send_message_length", 256 << 20), *options.items()]
+        credentials = credentials or self.credentials
+        channel = (grpc.secure_channel(address, credentials, options) if credentials
+                   else grpc.insecure_channel(address, options))
+        key = self.key if key is None else key
+        return grpc.intercept_channel(channel, WithKey(key)) if key else channel
 
     def _read(self):
         for line in self.process.stderr:

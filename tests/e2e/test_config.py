@@ -132,7 +132,8 @@ class Tenants(ConfigCase):
 class Files(ConfigCase):
     def refused(self, text, *flags):
         path = self.write(text)
-        command = [SERVER, "--config", path, "--grpc-port", "0", "--control-listen", "off", *flags]
+        command = [SERVER, "--config", path, "--grpc-port", "0", "--http-port", "off", "--control-listen", "off",
+                   *flags]
         result = subprocess.run(command, capture_output=True, text=True, timeout=60)
         self.assertNotIn("ready: ", result.stderr)
         return result.returncode, result.stderr.replace(path, "FILE")

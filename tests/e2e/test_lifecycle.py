@@ -45,8 +45,8 @@ class Lifecycle(unittest.TestCase):
 
     def test_a_log_whose_reader_is_gone_ends_nothing(self):
         reader, writer = os.pipe()
-        process = subprocess.Popen([SERVER, "--model", TINY, *FLAGS, "--grpc-port", "0", "--control-listen", "off"],
-                                   stderr=writer)
+        process = subprocess.Popen([SERVER, "--model", TINY, *FLAGS, "--grpc-port", "0", "--http-port", "off",
+                                    "--control-listen", "off"], stderr=writer)
         os.close(writer)
         with os.fdopen(reader) as log:
             while "ready: " not in log.readline():
@@ -125,7 +125,11 @@ class Lifecycle(unittest.TestCase):
             for flags in (("--grpc-port", str(first.port), "--control-listen", "off"),
                           ("--grpc-port", str(first.port), "--control-listen", "off", "--host", "0.0.0.0"),
                           ("--grpc-port", "0", "--control-listen", f"127.0.0.1:{first.control_port}"),
-                          ("--grpc-port", str(taken), "--control-listen", "off")):
+                          ("--grpc-port", str(taken), "--control-listen", "off"),
+                          ("--grpc-port", "0", "--control-listen", "off", "--http-port", str(first.http_port)),
+                          ("--grpc-port", "0", "--control-listen", "off", "--http-port", str(taken))):
+                if "--http-port" not in flags:
+                    flags += ("--http-port", "off")
                 start = time.monotonic()
                 result = subprocess.run([SERVER, "--model", TINY, *FLAGS, *flags], stderr=subprocess.PIPE, text=True,
                                         timeout=20)
@@ -142,8 +146,8 @@ class Lifecycle(unittest.TestCase):
             text.write(b"this is not a model file, whatever its name says" * 10)
             text.flush()
             for path in (empty.name, text.name, "/no/such/model.gguf", "/tmp"):
-                result = subprocess.run([SERVER, "--model", path, "--grpc-port", "0", "--control-listen", "off", *FLAGS],
-                                        stderr=subprocess.PIPE, text=True, timeout=20)
+                result = subprocess.run([SERVER, "--model", path, "--grpc-port", "0", "--http-port", "off",
+                                         "--control-listen", "off", *FLAGS], stderr=subprocess.PIPE, text=True, timeout=20)
                 self.assertEqual(result.returncode, 1, result.stderr)
                 self.assertIn(path, result.stderr.splitlines()[-1])
 

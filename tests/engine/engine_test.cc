@@ -141,10 +141,10 @@ TEST(Engine, CompanyChunksBlockNumbersAndPreemptionChangeNothing) {
       Rig rig(options, num_blocks);
       std::atomic<int> most_slices = 0;
       std::atomic<int> num_mixed = 0;
-      rig.engine->set_step_observer([&](const StepRecord& step) {
+      rig.engine->add_observer(std::make_shared<StepObserver>([&](const StepRecord& step) {
         most_slices = std::max<int>(most_slices, step.num_decode_slices + step.num_prefill_slices);
         num_mixed += step.num_decode_slices > 0 && step.num_prefill_slices > 0 ? 1 : 0;
-      });
+      }));
       Gate gate;
       rig.model.set_hook([&](const StepBatch&) { gate.wait(); });  // until all have arrived
       std::deque<Reader> readers;

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <deque>
+#include <numeric>
 #include <random>
 #include <thread>
 
@@ -27,6 +28,12 @@ TEST(EngineThreads, TwoHundredStreamsAtOnce) {
   EXPECT_TRUE(rig.idle());
 }
 
+// Of a snapshot: all that was ever accepted is somewhere.
+std::int64_t num_accepted(const LoadSnapshot& load) {
+  return load.num_running + load.num_waiting + load.num_refused_late +
+         std::accumulate(load.num_ended.begin(), load.num_ended.end(), std::int64_t{0});
+}
+
 // Callers that submit, read, cancel, are late, or go away, on a pool that is too small, with failing steps between.
 TEST(EngineThreads, ManyCallersComeAndGo) {
   Rig rig({.max_num_seqs = 8, .max_batch_tokens = 24, .max_queue = 12, .max_prefill_chunk = 9}, 40);
@@ -34,10 +41,15 @@ TEST(EngineThreads, ManyCallersComeAndGo) {
   rig.model.set_hook([&](const StepBatch&) {
     if (++num_steps % 97 == 0) throw std::runtime_error("now and then");
   });
+  constexpr int kCallers = 6;
   std::atomic<bool> watching = true;
+  std::atomic<std::int64_t> num_taken = 0;
   std::thread watcher([&] {
     while (watching) {
+      const std::int64_t before = num_taken;
       const LoadSnapshot load = rig.engine->load();
+      EXPECT_GE(num_accepted(load), before) << "in the middle of a step too";
+      EXPECT_LE(num_accepted(load), num_taken + kCallers);
       EXPECT_EQ(load.blocks_unaccounted, 0);
       EXPECT_EQ(load.blocks_free + load.blocks_held + load.blocks_cached, load.blocks_total);
       std::this_thread::yield();
@@ -46,7 +58,7 @@ TEST(EngineThreads, ManyCallersComeAndGo) {
   std::atomic<int> num_whole = 0;
   std::atomic<int> num_refused = 0;
   std::vector<std::thread> callers;
-  for (int caller = 0; caller < 6; ++caller) {
+  for (int caller = 0; caller < kCallers; ++caller) {
     callers.emplace_back([&, caller] {
       std::mt19937 random(static_cast<unsigned>(caller));
       for (int i = 0; i < 60; ++i) {
@@ -69,6 +81,7 @@ TEST(EngineThreads, ManyCallersComeAndGo) {
           ++num_refused;
           continue;
         }
+        ++num_taken;
         if (kind == 1) rig.engine->cancel(*id);
         if (kind == 2) reader.wait_tokens(random() % 20);
         if (kind == 2) rig.engine->cancel(*id);
@@ -92,6 +105,7 @@ TEST(EngineThreads, ManyCallersComeAndGo) {
   EXPECT_TRUE(rig.engine->wait_idle(rig.clock.now() + std::chrono::seconds(10)));
   while (rig.engine->load().num_pins > 0) std::this_thread::yield();  // the last expire while nobody is there
   EXPECT_TRUE(rig.idle());
+  EXPECT_EQ(num_accepted(rig.engine->load()), num_taken);
   watching = false;
   watcher.join();
   EXPECT_GT(num_whole, 50);

@@ -156,7 +156,7 @@ TEST_F(ChunkRendererTest, ManyTokensBecomeBoundedChunks) {
   v1::GenerateResponse whole;
   int num_chunks = 0;
   while (renderer.next(chunk_)) {
-    EXPECT_LT(chunk_.ByteSizeLong(), std::size_t{1} << 20U);
+    EXPECT_LT(chunk_.ByteSizeLong(), std::size_t{256} << 10U);
     EXPECT_EQ(whole.outputs_size() > 0 ? whole.outputs(0).finish_reason() : v1::FINISH_REASON_UNSPECIFIED,
               v1::FINISH_REASON_UNSPECIFIED);
     join_chunk(chunk_, whole);

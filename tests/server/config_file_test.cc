@@ -169,6 +169,7 @@ constexpr BadFile kBadFiles[] = {
     {"target-itl-ms = inf\n", 1, "target-itl-ms: "},
     {"drain-timeout = nan\n", 1, "drain-timeout: is not a number of seconds"},
     {"pin-quota = 101\n", 1, "pin-quota: "},
+    {"\napi-key-file = \"\"\n", 2, "api-key-file: is empty"},
     {"\n\nkv-memory = \"2GB\"\n", 3, "kv-memory: '2GB' is not a size"},
     {"kv-memory = -5\n", 1, "kv-memory: '-5' is not a size"},
     // Contradictions.
@@ -198,6 +199,7 @@ constexpr BadFile kBadFiles[] = {
     {"[[pin]]\nsystem = \"\"\n", 2, "pin.system: empty"},
     {"[[pin]]\ntext = 5\n", 2, "pin.text: expected a string, not an integer"},
     {"[[pin]]\ntext = \"a\"\nsalt = true\n", 3, "pin.salt: expected a string, not a boolean"},
+    {"[[pin]]\ntext = \"a\"\ntenant = 3\n", 3, "pin.tenant: expected a string, not an integer"},
     {"[[pin]]\ntext = \"a\"\nms = 0\n", 3, "pin.ms: 0 is not in [1, 4294967295]"},
     {"[[pin]]\ntext = \"a\"\nms = 1.5\n", 3, "pin.ms: expected an integer, not a number with a fraction"},
     {"[[pin]]\ntext = \"a\"\nfor = 5\n", 3, "pin: unknown key \"for\""},
@@ -218,6 +220,8 @@ TEST_F(ConfigFileTest, LongNamesAndSalts) {
   EXPECT_THAT(parse("[tenants." + name + "]\nweight = 1\n").printed, HasSubstr("a name has at most 256 bytes"));
   EXPECT_THAT(parse("[[pin]]\ntext = \"a\"\nsalt = \"" + name + "\"\n").printed,
               HasSubstr(":3: pin.salt: 257 bytes, at most 256 are taken"));
+  EXPECT_THAT(parse("[[pin]]\ntext = \"a\"\ntenant = \"" + name + "\"\n").printed,
+              HasSubstr(":3: pin.tenant: 257 bytes, at most 256 are taken"));
 }
 
 // Said to be wrong where it is wrong: a contradiction that the command line made is the command line's.

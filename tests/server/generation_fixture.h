@@ -14,8 +14,8 @@ namespace folio::test {
 // A front of one call: reads at once, or only when the test says so.
 class TestCall final : public GenerationCall {
  public:
-  TestCall(Generation& generation, GenerationInput input, TimePoint deadline, bool reads)
-      : GenerationCall(generation, deadline), input_(std::move(input)), reads_(reads) {}
+  TestCall(Generation& generation, GenerationInput input, TimePoint deadline, bool reads, Caller caller)
+      : GenerationCall(generation, deadline, std::move(caller)), input_(std::move(input)), reads_(reads) {}
 
   // Blocks until the call's end.
   std::optional<Error> wait() {
@@ -71,8 +71,9 @@ class TestCall final : public GenerationCall {
 
 class GenerationTest : public FrontTest {
  protected:
-  std::shared_ptr<TestCall> start(GenerationInput input, TimePoint deadline = kNoDeadline, bool reads = true) {
-    auto call = std::make_shared<TestCall>(generation_, std::move(input), deadline, reads);
+  std::shared_ptr<TestCall> start(GenerationInput input, TimePoint deadline = kNoDeadline, bool reads = true,
+                                  Caller caller = {}) {
+    auto call = std::make_shared<TestCall>(generation_, std::move(input), deadline, reads, std::move(caller));
     generation_.start(call, 100);
     return call;
   }

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -80,6 +82,37 @@ TEST_F(GrpcTest, AnAbortedStreamSaysCancelled) {
   }
   EXPECT_EQ(reason, v1::FINISH_REASON_CANCELLED);
   EXPECT_EQ(reader->Finish().error_code(), StatusCode::CANCELLED);
+}
+
+// Wherever the request is, and in both forms: waiting behind others, and running.
+TEST_F(GrpcTest, AnAbortEndsAUnaryAndAWaitingCallToo) {
+  serve();
+  model_.hold();
+  std::vector<std::thread> calls;
+  for (int i = 0; i < 10; ++i) {  // eight run, two wait
+    calls.emplace_back([this] {
+      v1::GenerateResponse response;
+      const grpc::Status status = generate(greedy("a", 400), &response);
+      EXPECT_EQ(status.error_code(), StatusCode::CANCELLED);
+      EXPECT_EQ(status.error_message(), "cancelled");
+    });
+  }
+  model_.allow(2);
+  const auto limit = std::chrono::steady_clock::now() + 10s;
+  while (engine_.load().num_waiting != 2 && std::chrono::steady_clock::now() < limit) std::this_thread::sleep_for(1ms);
+  EXPECT_EQ(engine_.load().num_waiting, 2);
+  for (std::uint64_t id = 1; id <= 11; ++id) {  // one of them is nobody's
+    v1::AbortRequest abort;
+    abort.set_id(id);
+    grpc::ClientContext context;
+    v1::AbortResponse ignored;
+    EXPECT_TRUE(control_->Abort(&context, abort, &ignored).ok());
+  }
+  model_.release();
+  for (std::thread& thread : calls) thread.join();
+  v1::AbortResponse ignored;
+  grpc::ClientContext context;
+  EXPECT_EQ(control_->Abort(&context, {}, &ignored).error_code(), StatusCode::INVALID_ARGUMENT);
 }
 
 // Each call with a context of its own.
@@ -178,6 +211,95 @@ TEST_F(GrpcTest, ACancelledWatchIsForgotten) {
   context.TryCancel();
   EXPECT_FALSE(reader->Read(&load));
   EXPECT_EQ(reader->Finish().error_code(), StatusCode::CANCELLED);
+}
+
+TEST_F(GrpcTest, DumpBlocksGivesTablesAndBlocks) {
+  serve();
+  v1::GenerateRequest pin = greedy(std::string(40, 'x'), 1);
+  pin.mutable_cache()->set_pin_ms(3'600'000);
+  ASSERT_TRUE(generate(pin).ok());
+  model_.hold();
+  grpc::ClientContext running_context;
+  const auto running = stub_->GenerateStream(&running_context, greedy(std::string(20, 'y'), 400));
+  model_.allow(3);
+  v1::GenerateChunk chunk;
+  ASSERT_TRUE(running->Read(&chunk));
+  const std::uint64_t id = chunk.prompt_info().id();
+  std::thread allow([this] {  // it waits for the step under way
+    std::this_thread::sleep_for(50ms);
+    model_.release();
+  });
+  grpc::ClientContext context;
+  const auto reader = control_->DumpBlocks(&context, {});
+  v1::BlockDump page;
+  ASSERT_TRUE(reader->Read(&page));
+  allow.join();
+  EXPECT_EQ(page.info().num_blocks(), 64);
+  ASSERT_EQ(page.blocks_size(), 64);
+  EXPECT_EQ(page.first_block(), 1);
+  ASSERT_EQ(page.tables_size(), page.info().num_tables());
+  EXPECT_EQ(page.tables(0).request_id(), id);
+  EXPECT_GE(page.tables(0).num_tokens(), 21);
+  EXPECT_GE(page.tables(0).blocks_size(), 2);
+  EXPECT_TRUE(page.tables(1).pin());
+  EXPECT_EQ(page.tables(1).blocks_size(), 2);
+  for (const std::int32_t block : page.tables(0).blocks()) {
+    EXPECT_EQ(page.blocks(block - 1).state(), v1::BLOCK_STATE_HELD);
+    EXPECT_FALSE(page.blocks(block - 1).pinned());
+  }
+  EXPECT_FALSE(reader->Read(&page));
+  EXPECT_TRUE(reader->Finish().ok());
+  running_context.TryCancel();
+  while (running->Read(&chunk)) {
+  }
+  running->Finish();
+}
+
+// A dump that waits for a long step ends when its caller goes, and only so many wait.
+TEST_F(GrpcTest, DumpsThatWaitCanBeCancelledAndAreFew) {
+  serve();
+  model_.hold();
+  grpc::ClientContext running_context;
+  const auto running = stub_->GenerateStream(&running_context, greedy("a", 400));
+  const auto limit = std::chrono::steady_clock::now() + 10s;
+  while (engine_.load().num_running == 0 && std::chrono::steady_clock::now() < limit) {
+    std::this_thread::sleep_for(1ms);
+    if (engine_.load().num_waiting == 0) break;
+  }
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::thread> waiting;
+  std::atomic<int> num_refused{0};
+  std::atomic<int> num_cancelled{0};
+  for (int i = 0; i < ControlService::kMaxDumps + 3; ++i) {
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    waiting.emplace_back([this, &num_refused, &num_cancelled, context = contexts.back().get()] {
+      const auto reader = control_->DumpBlocks(context, {});
+      v1::BlockDump page;
+      while (reader->Read(&page)) {
+      }
+      const StatusCode code = reader->Finish().error_code();
+      if (code == StatusCode::RESOURCE_EXHAUSTED) num_refused.fetch_add(1);
+      if (code == StatusCode::CANCELLED) num_cancelled.fetch_add(1);
+    });
+  }
+  while (num_refused.load() < 3 && std::chrono::steady_clock::now() < limit) std::this_thread::sleep_for(1ms);
+  EXPECT_EQ(num_refused.load(), 3);
+  for (const auto& context : contexts) context->TryCancel();
+  for (std::thread& thread : waiting) thread.join();
+  EXPECT_EQ(num_cancelled.load(), ControlService::kMaxDumps);
+  model_.release();
+  running_context.TryCancel();
+  v1::GenerateChunk chunk;
+  while (running->Read(&chunk)) {
+  }
+  running->Finish();
+  grpc::ClientContext context;
+  const auto reader = control_->DumpBlocks(&context, {});
+  v1::BlockDump page;
+  EXPECT_TRUE(reader->Read(&page)) << "there is room again";
+  while (reader->Read(&page)) {
+  }
+  EXPECT_TRUE(reader->Finish().ok());
 }
 
 TEST_F(GrpcTest, DrainAsksTheProcessToStop) {

@@ -20,14 +20,21 @@ namespace folio::test {
 
 class GrpcTest : public FrontTest {
  protected:
+  explicit GrpcTest(const std::string& key_file = "") : keys_(key_file) {}
   static void SetUpTestSuite() { init_grpc(); }
+
+  // How the listener and the channel are made: a test with TLS has its own.
+  virtual ListenerOptions listener_options() { return {}; }
+  virtual std::shared_ptr<grpc::ChannelCredentials> channel_credentials() { return grpc::InsecureChannelCredentials(); }
 
   void SetUp() override {
     listener_ = std::make_unique<GrpcListener>(
-        "127.0.0.1:0", std::vector<NamedService>{{&generation_service_, v1::Generation::service_full_name()},
-                                                 {&control_service_, v1::Control::service_full_name()}});
+        "127.0.0.1:0",
+        std::vector<NamedService>{{&generation_service_, v1::Generation::service_full_name()},
+                                  {&control_service_, v1::Control::service_full_name()}},
+        listener_options());
     address_ = "127.0.0.1:" + std::to_string(listener_->port());
-    channel_ = grpc::CreateChannel(address_, grpc::InsecureChannelCredentials());
+    channel_ = grpc::CreateChannel(address_, channel_credentials());
     stub_ = v1::Generation::NewStub(channel_);
     control_ = v1::Control::NewStub(channel_);
   }
@@ -52,9 +59,11 @@ class GrpcTest : public FrontTest {
     return stub_->Generate(&context, request, response != nullptr ? response : &ignored);
   }
   // A call by name with bytes of our own.
-  grpc::Status call_raw(const std::string& method, const std::string& bytes, std::string* answer = nullptr) {
+  grpc::Status call_raw(const std::string& method, const std::string& bytes, std::string* answer = nullptr,
+                        const std::vector<std::string>& authorization = {}) {
     grpc::GenericStub stub(channel_);
     grpc::ClientContext context;
+    for (const std::string& value : authorization) context.AddMetadata("authorization", value);
     const grpc::Slice slice(bytes);
     const grpc::ByteBuffer request(&slice, 1);
     grpc::ByteBuffer response;
@@ -81,9 +90,12 @@ class GrpcTest : public FrontTest {
     return status.ok() && answer.size() == 2 ? answer[1] : -static_cast<int>(status.error_code());
   }
 
+  static constexpr auto kWriteTimeout = std::chrono::milliseconds(500);
   bool drained_ = false;
-  GenerationService generation_service_;
-  ControlService control_service_{[this] { drained_ = true; }};
+  ApiKeys keys_;
+  WriteWatch watch_{kWriteTimeout};
+  GenerationService generation_service_{GrpcDoor{keys_, watch_}};
+  ControlService control_service_{GrpcDoor{keys_, watch_}, [this] { drained_ = true; }};
   std::unique_ptr<GrpcListener> listener_;
   std::string address_;
   std::shared_ptr<grpc::Channel> channel_;

@@ -64,7 +64,7 @@ TEST_F(GrpcTest, BytesThatDoNotParseAreInvalidArgument) {
     EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT) << method;
     EXPECT_THAT(status.error_message(), HasSubstr("folio.v1."));
   }
-  for (const char* method : {"GetServerInfo", "GetLoad", "WatchLoad", "Abort", "Drain"}) {
+  for (const char* method : {"GetServerInfo", "GetLoad", "WatchLoad", "DumpBlocks", "Abort", "Drain"}) {
     const grpc::Status status = call_raw(std::string("/folio.v1.Control/") + method, "\xFF\xFF\xFF\xFF");
     EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT) << method;
   }

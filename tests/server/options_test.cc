@@ -42,6 +42,10 @@ TEST(Options, Defaults) {
   EXPECT_EQ(options->max_batch_tokens, 512);
   EXPECT_EQ(options->target_itl_ms, 100);
   EXPECT_EQ(options->pin_quota_percent, 25);
+  EXPECT_EQ(options->write_timeout_s, 60);
+  EXPECT_EQ(options->max_connection_age_s, 0);
+  EXPECT_EQ(options->tls_cert, "");
+  EXPECT_EQ(options->api_key_file, "");
   EXPECT_TRUE(options->pins.empty());
   EXPECT_TRUE(options->tenant_weights.empty());
 }
@@ -66,7 +70,13 @@ TEST(Options, ContradictionsAndBadValuesAreRefusedByName) {
       {{"--max-batch-tokens", "0"}, "--max-batch-tokens"},
       {{"--max-num-seqs", "64", "--max-batch-tokens", "32"}, "--max-batch-tokens"},
       {{"--block-size", "24"}, "--block-size"},
-      {{"--http-port", "8080"}, "--http-port"},
+      {{"--http-port", "70000"}, "--http-port"},
+      {{"--http-port", "on"}, "--http-port"},
+      {{"--http-port", "50051"}, "--http-port"},
+      {{"--control-listen", "127.0.0.1:8080"}, "--control-listen"},
+      {{"--cors-allow-origin", "https://app.example/page"}, "--cors-allow-origin"},
+      {{"--cors-allow-origin", "app.example"}, "--cors-allow-origin"},
+      {{"--cors-allow-origin", "https://a\r\nX-Evil: 1"}, "--cors-allow-origin"},
       {{"--isa", "sse"}, "--isa"},
       {{"--kv-dtype", "int4"}, "--kv-dtype"},
       {{"--grpc-port", "70000"}, "--grpc-port"},
@@ -77,7 +87,22 @@ TEST(Options, ContradictionsAndBadValuesAreRefusedByName) {
       {{"--target-itl-ms", "nan"}, "--target-itl-ms"},
       {{"--pin-quota", "101"}, "--pin-quota"},
       {{"--prefix-cache", "maybe"}, "--prefix-cache"},
+      {{"--api-key-file", ""}, "--api-key-file"},
+      {{"--tls-cert", "", "--tls-key", ""}, "--tls-cert"},
+      {{"--write-timeout", "0"}, "--write-timeout"},
+      {{"--write-timeout", "nan"}, "--write-timeout"},
+      {{"--max-connection-age", "-1"}, "--max-connection-age"},
+      {{"--max-connection-age", "0.5"}, "--max-connection-age: is less than a second"},
+      {{"--max-connection-age-grace", "nan"}, "--max-connection-age-grace"},
+      {{"--tls-cert", "c.pem"}, "--tls-cert: goes with --tls-key, which is missing"},
+      {{"--tls-key", "k.pem"}, "--tls-key: goes with --tls-cert, which is missing"},
+      {{"--tls-client-ca", "a.pem"}, "--tls-client-ca: goes with --tls-cert and --tls-key, which are missing"},
       {{"--config", "/no/such/file.toml"}, "/no/such/file.toml: config: cannot be read: No such file"},
+      {{"--metrics-prefix", ""}, "--metrics-prefix"},
+      {{"--metrics-prefix", "9lives_"}, "--metrics-prefix"},
+      {{"--metrics-prefix", "a b"}, "--metrics-prefix"},
+      {{"--metrics-prefix", "caf\xC3\xA9_"}, "--metrics-prefix"},
+      {{"--metrics-prefix", "a2345678901234567890123456789012345678901234567890123456789012345"}, "1 to 64"},
       {{"--no-such-flag"}, "--no-such-flag"},
   };
   for (const auto& c : cases) {
@@ -85,6 +110,15 @@ TEST(Options, ContradictionsAndBadValuesAreRefusedByName) {
     EXPECT_FALSE(outcome.parsed.options) << c.named;
     EXPECT_EQ(outcome.parsed.exit_code, 2) << c.named;
     EXPECT_THAT(outcome.printed, HasSubstr(c.named));
+  }
+}
+
+TEST(Options, TheMetricsPrefixIsWhatANameMayBeginWith) {
+  EXPECT_EQ(parse({}).parsed.options->metrics_prefix, "folio_");
+  for (const char* prefix : {"vllm:", "_", "Edge2_folio_"}) {
+    const auto options = parse({"--metrics-prefix", prefix}).parsed.options;
+    ASSERT_TRUE(options) << prefix;
+    EXPECT_EQ(options->metrics_prefix, prefix);
   }
 }
 

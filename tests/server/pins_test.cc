@@ -65,6 +65,15 @@ TEST_F(PinsTest, APrefixIsHeldAndFound) {
   EXPECT_EQ(load.num_running, 0);
 }
 
+// The same prefix, for everybody and for one tenant: two pins.
+TEST_F(PinsTest, ATenantsPinIsItsOwn) {
+  PinnedPrefix own = text(std::string(40, 'x'));
+  own.tenant = "gold";
+  pin_prefixes(engine_, generation_, 16, {text(std::string(40, 'x')), own});
+  EXPECT_EQ(engine_.load().num_pins, 2);
+  EXPECT_EQ(engine_.load().blocks_pinned, 4);
+}
+
 TEST_F(PinsTest, WhatCannotBePinnedIsNamed) {
   EXPECT_EQ(failure(text(std::string(15, 'x'))), "a.toml:3: pin: its 15 tokens do not fill a block of 16");
   EXPECT_THAT(failure(text(std::string(300, 'x'))),

@@ -97,11 +97,11 @@ Run run(const Subject& subject, const Options& fixed, const Setting& setting,
   std::shared_future<void> submitted = all_submitted.get_future().share();
   {
     Engine engine(*loaded.model, *subject.tokenizer, clock, options);
-    engine.set_step_observer([&](const StepRecord& step) {
+    engine.add_observer(std::make_shared<StepObserver>([&](const StepRecord& step) {
       submitted.wait();
       result.most_slices = std::max(result.most_slices, step.num_decode_slices + step.num_prefill_slices);
       result.mixed_steps += step.num_decode_slices > 0 && step.num_prefill_slices > 0 ? 1 : 0;
-    });
+    }));
     for (const GenerationRequest& request : requests) {
       streams.push_back(std::make_shared<TokenStream>([] {}));
       const auto id = engine.submit(request, streams.back());

@@ -140,7 +140,7 @@ class Player {
   Player(const ModelFile& file, Schedule& schedule) : schedule_(schedule), stage_(file, with_clock(schedule.setup)) {
     // A step's time goes with its tokens, so that the scheduler has something to learn.
     stage_.set_hook([this](const StepBatch& batch) { clock_.advance(microseconds(300 + 100 * batch.num_tokens())); });
-    stage_.engine().set_step_observer([this](const StepRecord&) { hand_over(); });
+    stage_.engine().add_observer(std::make_shared<StepObserver>([this](const StepRecord&) { hand_over(); }));
   }
 
   // Each round starts with a request of its own: it brings the steps at which the others come.

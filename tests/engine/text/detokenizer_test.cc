@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/text/utf8.h"
+#include "tests/engine/text/plain_text.h"
 
 namespace folio {
 namespace {
@@ -17,44 +18,6 @@ std::string bad(int count, std::string_view tail) {
   std::string out;
   for (int i = 0; i < count; ++i) out.append(kBad);
   return out.append(tail);
-}
-
-// Another way to the same: is this a prefix of some well-formed code point, by decoding and the code point's own
-// bounds?
-bool is_prefix_of_code_point(const std::string& bytes) {
-  const auto b = [&](std::size_t i) { return static_cast<unsigned char>(bytes[i]); };
-  std::size_t length = 0;
-  std::uint32_t low = 0;
-  if (b(0) >= 0xC0 && b(0) <= 0xDF) length = 2, low = 0x80;
-  if (b(0) >= 0xE0 && b(0) <= 0xEF) length = 3, low = 0x800;
-  if (b(0) >= 0xF0 && b(0) <= 0xF7) length = 4, low = 0x10000;
-  if (b(0) < 0x80) return bytes.size() == 1;
-  if (length == 0 || bytes.size() > length) return false;
-  std::uint32_t first = b(0) & (0x7FU >> length);
-  std::uint32_t last = first;
-  for (std::size_t i = 1; i < length; ++i) {
-    if (i < bytes.size() && (b(i) & 0xC0) != 0x80) return false;
-    first = first << 6 | (i < bytes.size() ? b(i) & 0x3FU : 0U);
-    last = last << 6 | (i < bytes.size() ? b(i) & 0x3FU : 0x3FU);
-  }
-  // Some code point between first and last: long enough, in range, not a surrogate.
-  if (last < low || first > 0x10FFFF) return false;
-  return !(first >= 0xD800 && last <= 0xDFFF);
-}
-
-// Whole string at once: at each place the longest prefix of a code point; whole ones stay, others become one U+FFFD.
-std::string oracle(const std::string& bytes) {
-  std::string out;
-  for (std::size_t i = 0; i < bytes.size();) {
-    std::size_t length = 1;
-    while (i + length < bytes.size() && length < 4 && is_prefix_of_code_point(bytes.substr(i, length + 1))) ++length;
-    const std::string part = bytes.substr(i, length);
-    const auto lead = static_cast<unsigned char>(part[0]);
-    const std::size_t whole = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-    out += is_prefix_of_code_point(part) && length == whole ? part : std::string(kBad);
-    i += length;
-  }
-  return out;
 }
 
 std::string random_bytes(std::mt19937& random) {
@@ -81,7 +44,7 @@ TEST(Utf8Stream, EqualsTheWholeStringRuleForAnySplit) {
       i += size;
     }
     stream.finish(out);
-    ASSERT_EQ(out, oracle(bytes));
+    ASSERT_EQ(out, plain_utf8(bytes));
     ASSERT_EQ(sanitize_utf8(bytes), out);
     ASSERT_EQ(is_valid_utf8(bytes), out == bytes);
   }

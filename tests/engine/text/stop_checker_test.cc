@@ -7,89 +7,25 @@
 #include <memory>
 #include <random>
 
+#include "tests/engine/text/plain_text.h"
+
 namespace folio {
 namespace {
-
-// Token t of a fixed list of strings; the last one is a control token and ends answers.
-class FakeTokenizer : public Tokenizer {
- public:
-  explicit FakeTokenizer(std::vector<std::string> pieces) : pieces_(std::move(pieces)) {
-    pieces_.emplace_back("<|end|>");
-    end_.push_back(static_cast<TokenId>(pieces_.size()) - 1);
-  }
-  void encode(std::string_view, bool, std::vector<TokenId>&) const override { FAIL() << "not used by the checker"; }
-  std::string_view piece(TokenId id) const override { return pieces_[static_cast<std::size_t>(id)]; }
-  TokenKind kind(TokenId id) const override { return id == end_[0] ? TokenKind::kControl : TokenKind::kNormal; }
-  TokenId vocab_size() const override { return static_cast<TokenId>(pieces_.size()); }
-  TokenId bos() const override { return -1; }
-  TokenId eos() const override { return end_[0]; }
-  bool add_bos() const override { return false; }
-  std::span<const TokenId> end_ids() const override { return end_; }
-  std::span<const std::string_view> control_spellings() const override { return {}; }
-  TokenId end() const { return end_[0]; }
-
- private:
-  std::vector<std::string> pieces_;
-  std::vector<TokenId> end_;
-};
 
 StopChecker checker_of(const Tokenizer& tokenizer, const StoppingParams& params, bool skip_special = true) {
   return {std::make_shared<const StopRules>(tokenizer, params, skip_special), params.max_tokens};
 }
 
-struct Outcome {
-  std::string text;
-  StopVerdict verdict;
-  std::int64_t num_tokens = 0;
-};
-
-Outcome run(const Tokenizer& tokenizer, const StoppingParams& params, const std::vector<TokenId>& tokens,
-            bool skip_special = true) {
+StopOutcome run(const Tokenizer& tokenizer, const StoppingParams& params, const std::vector<TokenId>& tokens,
+                bool skip_special = true) {
   StopChecker checker = checker_of(tokenizer, params, skip_special);
-  Outcome outcome;
+  StopOutcome outcome;
   for (const TokenId token : tokens) {
     outcome.verdict = checker.push(token, outcome.text);
     outcome.num_tokens = checker.num_tokens();
     if (outcome.verdict.finish != FinishReason::kNone) return outcome;
   }
   checker.finish(outcome.text);
-  return outcome;
-}
-
-// The rules, said again in the plainest way: all text so far, every stop string at every place, token by token.
-Outcome oracle(const FakeTokenizer& tokenizer, const StoppingParams& params, const std::vector<TokenId>& tokens,
-               bool skip_special) {
-  Outcome outcome;
-  for (const TokenId token : tokens) {
-    const std::int64_t number = ++outcome.num_tokens;
-    const bool may_end = number > params.min_tokens;
-    const bool is_end = (!params.ignore_eos && token == tokenizer.end()) ||
-                        std::count(params.stop_token_ids.begin(), params.stop_token_ids.end(), token) > 0;
-    if (may_end && is_end) {
-      outcome.verdict = {FinishReason::kStopToken, token, -1};
-      return outcome;
-    }
-    const std::size_t before = outcome.text.size();
-    if (!skip_special || token != tokenizer.end()) outcome.text += tokenizer.piece(token);
-    for (std::size_t end = before + 1; may_end && end <= outcome.text.size(); ++end) {
-      std::size_t best = 0;
-      for (std::size_t i = 0; i < params.stop.size(); ++i) {
-        const std::string& stop = params.stop[i];
-        if (stop.size() <= end && stop.size() > best &&
-            outcome.text.compare(end - stop.size(), stop.size(), stop) == 0) {
-          best = stop.size();
-          outcome.verdict = {FinishReason::kStopString, -1, static_cast<std::int32_t>(i)};
-        }
-      }
-      if (best == 0) continue;
-      outcome.text.resize(params.include_stop ? end : end - best);
-      return outcome;
-    }
-    if (number >= params.max_tokens) {
-      outcome.verdict = {FinishReason::kLength, -1, -1};
-      return outcome;
-    }
-  }
   return outcome;
 }
 
@@ -106,7 +42,7 @@ TEST(StopChecker, EqualsTheNaiveRules) {
     std::vector<std::string> pieces;
     for (int i = 0; i < 6; ++i) pieces.push_back(random_word(random, 5));
     pieces.emplace_back();
-    const FakeTokenizer tokenizer(pieces);
+    const PieceTokenizer tokenizer(pieces);
     StoppingParams params;
     for (std::size_t i = random() % 4; i > 0; --i) params.stop.push_back(random_word(random, 9));
     if (random() % 2 == 0) params.min_tokens = random() % 6;
@@ -118,8 +54,8 @@ TEST(StopChecker, EqualsTheNaiveRules) {
     std::vector<TokenId> tokens(random() % 16);
     for (TokenId& token : tokens) token = static_cast<TokenId>(random() % (random() % 3 == 0 ? 8 : 7));
 
-    const Outcome got = run(tokenizer, params, tokens, skip_special);
-    const Outcome want = oracle(tokenizer, params, tokens, skip_special);
+    const StopOutcome got = run(tokenizer, params, tokens, skip_special);
+    const StopOutcome want = plain_stops(tokenizer, params, tokens, skip_special);
     ASSERT_EQ(got.text, want.text);
     ASSERT_EQ(got.verdict.finish, want.verdict.finish);
     ASSERT_EQ(got.verdict.stop_token, want.verdict.stop_token);
@@ -135,7 +71,7 @@ TEST(StopChecker, EqualsTheNaiveRules) {
 }
 
 TEST(StopChecker, HoldsOnlyWhatMayBeginAStop) {
-  const FakeTokenizer tokenizer({"one ", "END", "EN", "D.", "x"});
+  const PieceTokenizer tokenizer({"one ", "END", "EN", "D.", "x"});
   StoppingParams params;
   params.stop = {"ENDED", "END."};
   StopChecker checker = checker_of(tokenizer, params);
@@ -155,14 +91,14 @@ TEST(StopChecker, HoldsOnlyWhatMayBeginAStop) {
 }
 
 TEST(StopChecker, FalseAlarmsAreReleasedOnceAtTheEnd) {  // field report S06
-  const FakeTokenizer tokenizer({"The ", "quick ", "brown ", "fox"});
+  const PieceTokenizer tokenizer({"The ", "quick ", "brown ", "fox"});
   const std::string whole = "The quick brown fox";
   for (const std::vector<std::string>& stops :
        {std::vector<std::string>{"fox@@"}, {"ick b@@"}, {"ick br@@", "k b##"}, {"x@@"}, {whole + "@"}}) {
     StoppingParams params;
     params.stop = stops;
     params.max_tokens = 4;
-    const Outcome limited = run(tokenizer, params, {0, 1, 2, 3});
+    const StopOutcome limited = run(tokenizer, params, {0, 1, 2, 3});
     EXPECT_EQ(limited.text, whole);
     EXPECT_EQ(limited.verdict.finish, FinishReason::kLength);
     params.max_tokens = StoppingParams::kNoLimit;
@@ -172,12 +108,12 @@ TEST(StopChecker, FalseAlarmsAreReleasedOnceAtTheEnd) {  // field report S06
 }
 
 TEST(StopChecker, TheStopTokenComesFirstAndAddsNoText) {
-  const FakeTokenizer tokenizer({"a", "."});
+  const PieceTokenizer tokenizer({"a", "."});
   StoppingParams params;
   params.stop = {"."};
   params.stop_token_ids = {1};
   params.max_tokens = 2;
-  const Outcome outcome = run(tokenizer, params, {0, 1});
+  const StopOutcome outcome = run(tokenizer, params, {0, 1});
   EXPECT_EQ(outcome.verdict.finish, FinishReason::kStopToken);
   EXPECT_EQ(outcome.verdict.stop_token, 1);
   EXPECT_EQ(outcome.text, "a");
@@ -186,7 +122,7 @@ TEST(StopChecker, TheStopTokenComesFirstAndAddsNoText) {
 }
 
 TEST(StopChecker, MinTokensMasksEndsAndPutsOffStops) {
-  const FakeTokenizer tokenizer({"ab", "c"});
+  const PieceTokenizer tokenizer({"ab", "c"});
   StoppingParams params;
   params.stop = {"b", "bc"};
   params.stop_token_ids = {1};
@@ -207,7 +143,7 @@ TEST(StopChecker, MinTokensMasksEndsAndPutsOffStops) {
 }
 
 TEST(StopChecker, SequencesThatShareTheirRulesDoNotDisturbEachOther) {
-  const FakeTokenizer tokenizer({"x", "a", "b", "c"});
+  const PieceTokenizer tokenizer({"x", "a", "b", "c"});
   StoppingParams params;
   params.stop = {"bc", "abcab"};
   params.min_tokens = 1;
@@ -238,12 +174,12 @@ TEST(StopChecker, SequencesThatShareTheirRulesDoNotDisturbEachOther) {
 TEST(StopChecker, CostPerTokenStaysFlatForTheWorstStops) {
   // Stops of 1 kB that agree with the whole output but for their last byte: each byte could mean going back 1 kB in
   // each of 64 stops, 2.5 billion comparisons in all. The bound is a hundred times what it takes.
-  const FakeTokenizer tokenizer({"aaaa"});
+  const PieceTokenizer tokenizer({"aaaa"});
   StoppingParams params;
   for (std::size_t i = 0; i < 64; ++i) params.stop.push_back(std::string(1000 - i, 'a') + "b");
   const std::vector<TokenId> tokens(10'000, 0);
   const std::clock_t start = std::clock();
-  const Outcome outcome = run(tokenizer, params, tokens);
+  const StopOutcome outcome = run(tokenizer, params, tokens);
   const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;  // of this process's CPU
   EXPECT_EQ(outcome.text.size(), 40'000U);
   EXPECT_LT(seconds, 1.0);
