@@ -37,6 +37,10 @@ std::size_t read_ahead(const HttpLimits& limits) {
   return std::max(kSmallReadAhead, 2 * limits.max_header_bytes);
 }
 
+void log_answer(const HttpRequest& head, const HttpResponse& response) {
+  log::debug("http: " + head.method + " " + std::string(head.path()) + " " + std::to_string(response.status));
+}
+
 }  // namespace
 
 Connection::Connection(asio::any_io_executor executor, std::unique_ptr<Transport> transport, ConnectionHost& host,
@@ -159,6 +163,7 @@ awaitable<void> Connection::wait(TimePoint until) {
 // Until the first byte of a request is there. False: there will be none.
 awaitable<bool> Connection::wait_for_request() {
   const TimePoint deadline = now() + host_.options.limits.idle_timeout;
+  if (inbox_.empty()) inbox_.shrink_to_fit();
   idle_ = true;
   host_.idle(*this, true);
   while (inbox_.empty() && !eof_ && !gone_ && !host_.closing && now() < deadline) co_await wait(deadline);
@@ -297,6 +302,7 @@ awaitable<bool> Connection::relay_part(const HttpRequest& head, ReplyPart part, 
     framing_ = head.version == 10 ? BodyFraming::kClose : BodyFraming::kChunked;
     if (framing_ == BodyFraming::kClose || host_.closing) keep_alive = false;
     host_.router.add_headers(head, *part.response);
+    log_answer(head, *part.response);
     bytes = response_head(*part.response, framing_, head.version, keep_alive);
   }
   if (framing_ == BodyFraming::kChunked) {
@@ -312,7 +318,7 @@ awaitable<bool> Connection::relay_part(const HttpRequest& head, ReplyPart part, 
 awaitable<bool> Connection::respond(const HttpRequest& head, HttpResponse response, bool keep_alive) {
   keep_alive = keep_alive && !response.close && !host_.closing;
   host_.router.add_headers(head, response);
-  log::debug("http: " + head.method + " " + std::string(head.path()) + " " + std::to_string(response.status));
+  log_answer(head, response);
   std::string bytes = response_head(response, BodyFraming::kLength, head.version, keep_alive);
   const bool has_body = head.method != "HEAD";
   const bool joined = response.body.size() <= kJoinedBytes;

@@ -5,6 +5,7 @@
 #include <exception>
 #include <utility>
 
+#include "server/answer_size.h"
 #include "server/http/http_error.h"
 #include "server/http/openai_request.h"
 #include "server/http/openai_response.h"
@@ -94,9 +95,15 @@ class OpenAiHttpCall final : public GenerationCall, public HttpCall {
   }
 
   void deliver_whole(v1::GenerateChunk& chunk, Next what) {
-    for (; what == Next::kChunk; what = next(chunk)) join_chunk(chunk, whole_);
+    for (; what == Next::kChunk; what = next(chunk)) {
+      if (too_large_) continue;
+      too_large_ = answer_.add(chunk);
+      if (too_large_) cancel();  // its end follows
+    }
     if (what == Next::kNothing) return;
-    finish({error() ? refused() : json_response(renderer_->whole(whole_))});
+    // Not 429, which says that it may be tried again.
+    if (too_large_) return finish({error_response({ErrorCode::kInvalidArgument, too_large_->message})});
+    finish({error() ? refused() : json_response(renderer_->whole(answer_.whole()))});
   }
 
   void deliver_events(v1::GenerateChunk& chunk, Next what) {
@@ -145,7 +152,8 @@ class OpenAiHttpCall final : public GenerationCall, public HttpCall {
   // Written by the front worker before there is anything to deliver, then the dispatcher thread's, as all below.
   bool streams_ = false;
   std::optional<OpenAiRenderer> renderer_;
-  v1::GenerateResponse whole_;
+  JoinedAnswer answer_;
+  std::optional<Error> too_large_;
   bool begun_ = false;
   bool finished_ = false;
 };

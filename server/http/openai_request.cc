@@ -187,6 +187,8 @@ Result<OpenAiRequest> read_completion(const json& body) {
   }
   if (form.echo_logprobs) {
     if (form.prompt_logprobs) in.fail("prompt_logprobs", "not together with echo and logprobs, which give them");
+    // They stand in each answer: a prompt's would be sent n times.
+    if (out.n() > 1) in.fail("n", "only 1 together with echo and logprobs");
     out.set_prompt_logprobs(out.logprobs());
   }
   in.refuse("suffix", "");

@@ -1,7 +1,6 @@
 #include "server/http/openai_response.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "server/http/http_error.h"
 
@@ -127,6 +126,14 @@ void append_chat_logprobs(std::string& out, const v1::Output& output) {
   object.close();
 }
 
+// The output with the prompt's log probabilities before its own.
+v1::Output with_prompt(const v1::PromptInfo& info, const v1::Output& output) {
+  v1::Output out = output;
+  *out.mutable_logprobs() = info.logprobs();
+  out.mutable_logprobs()->MergeFrom(output.logprobs());
+  return out;
+}
+
 }  // namespace
 
 OpenAiRenderer::Choice& OpenAiRenderer::choice_of(std::int32_t index) {
@@ -142,47 +149,37 @@ void OpenAiRenderer::add_head(JsonObject& object, std::string_view kind) const {
   object.text("model", form_.model);
 }
 
-void OpenAiRenderer::append_completion_logprobs(std::string& out, const v1::Output& output, bool first) {
-  std::vector<const v1::TokenLogprob*> tokens;
-  if (first)
-    std::transform(echoed_.begin(), echoed_.end(), std::back_inserter(tokens), [](const auto& t) { return &t; });
-  for (const v1::TokenLogprob& token : output.logprobs()) tokens.push_back(&token);
+void OpenAiRenderer::append_completion_logprobs(std::string& out, const v1::Output& output) {
   Choice& state = choice_of(output.index());
+  const Tokens& tokens = output.logprobs();
   JsonObject object(out);
-  append_json_array(object.key("tokens"), tokens, [](std::string& to, const v1::TokenLogprob* token) {
-    append_json_string(to, completion_token(token->piece()));
+  append_json_array(object.key("tokens"), tokens, [](std::string& to, const v1::TokenLogprob& token) {
+    append_json_string(to, completion_token(token.piece()));
   });
-  append_json_array(object.key("token_logprobs"), tokens,
-                    [](std::string& to, const v1::TokenLogprob* token) { append_logprob(to, *token); });
-  append_json_array(object.key("top_logprobs"), tokens,
-                    [](std::string& to, const v1::TokenLogprob* token) { append_top_of_completion(to, *token); });
-  append_json_array(object.key("text_offset"), tokens, [&state](std::string& to, const v1::TokenLogprob* token) {
+  append_json_array(object.key("token_logprobs"), tokens, append_logprob);
+  append_json_array(object.key("top_logprobs"), tokens, append_top_of_completion);
+  append_json_array(object.key("text_offset"), tokens, [&state](std::string& to, const v1::TokenLogprob& token) {
     to += std::to_string(state.num_points);
     std::string text;
-    state.pieces.push(token->piece(), text);
+    state.pieces.push(token.piece(), text);
     state.num_points += count_points(text);
   });
   object.close();
 }
 
-void OpenAiRenderer::add_logprobs(JsonObject& choice, const v1::Output& output, bool first) {
+void OpenAiRenderer::add_logprobs(JsonObject& choice, const v1::Output& output) {
   std::string& out = choice.key("logprobs");
   if (!form_.logprobs) {
     out += "null";
   } else if (is_chat()) {
     append_chat_logprobs(out, output);
   } else {
-    append_completion_logprobs(out, output, first);
+    append_completion_logprobs(out, output);
   }
 }
 
-void OpenAiRenderer::take_prompt(const v1::PromptInfo& info) {
-  id_ = form_.id_prefix + std::to_string(info.id());
-  if (form_.echo_logprobs) echoed_.insert(echoed_.end(), info.logprobs().begin(), info.logprobs().end());
-}
-
 std::string OpenAiRenderer::whole(const v1::GenerateResponse& response) {
-  take_prompt(response.prompt_info());
+  id_ = form_.id_prefix + std::to_string(response.prompt_info().id());
   std::string out;
   JsonObject object(out);
   add_head(object, is_chat() ? "chat.completion" : "text_completion");
@@ -198,7 +195,7 @@ std::string OpenAiRenderer::whole(const v1::GenerateResponse& response) {
     } else {
       choice.text("text", output.text());
     }
-    add_logprobs(choice, output, true);
+    add_logprobs(choice, form_.echo_logprobs ? with_prompt(response.prompt_info(), output) : output);
     add_finish(choice, output);
     choice.close();
   });
@@ -210,7 +207,10 @@ std::string OpenAiRenderer::whole(const v1::GenerateResponse& response) {
 }
 
 void OpenAiRenderer::append_events(const v1::GenerateChunk& chunk, std::string& out) {
-  if (chunk.has_prompt_info()) take_prompt(chunk.prompt_info());
+  if (chunk.has_prompt_info()) id_ = form_.id_prefix + std::to_string(chunk.prompt_info().id());
+  if (form_.echo_logprobs && !chunk.prompt_info().logprobs().empty()) {
+    append_event(chunk, with_prompt(chunk.prompt_info(), v1::Output()), out);
+  }
   if (form_.prompt_logprobs && !chunk.prompt_info().logprobs().empty()) append_prompt_event(chunk.prompt_info(), out);
   for (const v1::Output& output : chunk.outputs()) append_event(chunk, output, out);
   if (chunk.has_usage() && form_.include_usage) append_usage_event(chunk, out);
@@ -231,7 +231,7 @@ void OpenAiRenderer::append_event(const v1::GenerateChunk& chunk, const v1::Outp
   Choice& state = choice_of(output.index());
   const bool first = !std::exchange(state.begun, true);
   const bool ends = output.finish_reason() != v1::FINISH_REASON_UNSPECIFIED;
-  const bool has_logprobs = form_.logprobs && (!output.logprobs().empty() || (first && !echoed_.empty()));
+  const bool has_logprobs = form_.logprobs && !output.logprobs().empty();
   if (output.text().empty() && !ends && !has_logprobs && !(first && is_chat())) return;
   out += "data: ";
   JsonObject event(out);
@@ -239,7 +239,7 @@ void OpenAiRenderer::append_event(const v1::GenerateChunk& chunk, const v1::Outp
   JsonObject choice(event.key("choices") += '[');
   choice.integer("index", output.index());
   add_text(choice, output, first);
-  add_logprobs(choice, output, first);
+  add_logprobs(choice, output);
   add_finish(choice, output);
   choice.close();
   out += ']';

@@ -36,18 +36,16 @@ class OpenAiRenderer {
 
   Choice& choice_of(std::int32_t index);
   bool is_chat() const { return form_.call == OpenAiCall::kChat; }
-  void take_prompt(const v1::PromptInfo& info);
   void append_prompt_event(const v1::PromptInfo& info, std::string& out) const;
   void append_event(const v1::GenerateChunk& chunk, const v1::Output& output, std::string& out);
   void append_usage_event(const v1::GenerateChunk& chunk, std::string& out) const;
   void add_head(JsonObject& object, std::string_view kind) const;
   void add_text(JsonObject& choice, const v1::Output& output, bool first) const;
-  void add_logprobs(JsonObject& choice, const v1::Output& output, bool first);
-  void append_completion_logprobs(std::string& out, const v1::Output& output, bool first);
+  void add_logprobs(JsonObject& choice, const v1::Output& output);
+  void append_completion_logprobs(std::string& out, const v1::Output& output);
 
   const OpenAiForm form_;
-  std::string id_;                        // known from the first chunk on
-  std::vector<v1::TokenLogprob> echoed_;  // of the prompt: before those of each choice
+  std::string id_;  // known from the first chunk on
   std::vector<Choice> choices_;
 };
 

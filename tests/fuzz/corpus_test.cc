@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <csignal>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -19,6 +21,19 @@ using Bytes = std::vector<std::uint8_t>;
 Bytes read(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
+}
+
+const Bytes* running = nullptr;  // told when the target aborts: it replays with `NAME_fuzz FILE`
+
+void tell_input(int) {
+  for (const std::uint8_t byte : *running) std::fprintf(stderr, "\\x%02X", byte);
+  std::fprintf(stderr, "\n");
+}
+
+void run(const Bytes& bytes) {
+  running = &bytes;
+  std::signal(SIGABRT, tell_input);
+  EXPECT_EQ(LLVMFuzzerTestOneInput(bytes.data(), bytes.size()), 0);
 }
 
 std::vector<std::filesystem::path> corpus() {
@@ -67,7 +82,7 @@ TEST(Fuzz, TheCorpusIsWithoutAFault) {
     SCOPED_TRACE(path.string());
     const Bytes bytes = read(path);
     ASSERT_FALSE(bytes.empty());
-    ASSERT_EQ(LLVMFuzzerTestOneInput(bytes.data(), bytes.size()), 0);
+    run(bytes);
   }
 }
 
@@ -77,7 +92,7 @@ TEST(Fuzz, MutationsOfTheCorpusAreWithoutAFault) {
   std::mt19937_64 random(2);
   for (int round = 0; round < 5000; ++round) {
     const Bytes bytes = mutated(inputs[random() % inputs.size()], inputs[random() % inputs.size()], random);
-    ASSERT_EQ(LLVMFuzzerTestOneInput(bytes.data(), bytes.size()), 0);
+    run(bytes);
   }
 }
 
@@ -86,7 +101,7 @@ TEST(Fuzz, RandomBytesOfAnyLengthAreWithoutAFault) {
   for (std::size_t size = 0; size < 1000; ++size) {
     Bytes bytes(size);
     for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(random());
-    ASSERT_EQ(LLVMFuzzerTestOneInput(bytes.data(), bytes.size()), 0);
+    run(bytes);
   }
 }
 

@@ -127,7 +127,12 @@ TEST_F(MetricsTest, EveryRefusalIsCountedByItsCode) {
   const auto broken = std::make_shared<BrokenCall>(*generation_);
   generation_->start(broken, 1);
   while (!broken->ended) std::this_thread::yield();
-  generation_->count_refusal(ErrorCode::kInvalidArgument);  // as a front does that cannot make a call of it
+  generation_->count_refusal(ErrorCode::kUnauthenticated);  // as a front does that makes no call of it
+  request = this->request("a", 5);
+  request.set_tenant("others");
+  Caller caller;
+  caller.tenant = "mine";
+  EXPECT_EQ(run(request, kNoDeadline, caller)->wait()->code, ErrorCode::kPermissionDenied);
 
   tokenizer_.hold(true);
   const auto busy = start(this->request("a", 1));
@@ -139,7 +144,9 @@ TEST_F(MetricsTest, EveryRefusalIsCountedByItsCode) {
   EXPECT_FALSE(busy->wait());
 
   const Exposition seen = scrape();
-  EXPECT_EQ(refusals(seen), (Counts{{"invalid_argument", 3},
+  EXPECT_EQ(refusals(seen), (Counts{{"invalid_argument", 2},
+                                    {"unauthenticated", 1},
+                                    {"permission_denied", 1},
                                     {"not_found", 1},
                                     {"failed_precondition", 1},
                                     {"deadline_exceeded", 1},

@@ -95,13 +95,13 @@ class MetricsTest : public ::testing::Test {
     request.mutable_stopping()->set_ignore_eos(true);
     return request;
   }
-  std::shared_ptr<TestCall> start(GenerationInput input, TimePoint deadline = kNoDeadline) {
-    auto call = std::make_shared<TestCall>(*generation_, std::move(input), deadline, true);
+  std::shared_ptr<TestCall> start(GenerationInput input, TimePoint deadline = kNoDeadline, Caller caller = {}) {
+    auto call = std::make_shared<TestCall>(*generation_, std::move(input), deadline, true, std::move(caller));
     generation_->start(call, 100);
     return call;
   }
-  std::shared_ptr<TestCall> run(GenerationInput input, TimePoint deadline = kNoDeadline) {
-    auto call = start(std::move(input), deadline);
+  std::shared_ptr<TestCall> run(GenerationInput input, TimePoint deadline = kNoDeadline, Caller caller = {}) {
+    auto call = start(std::move(input), deadline, std::move(caller));
     call->wait();
     return call;
   }

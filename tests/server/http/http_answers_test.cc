@@ -110,6 +110,7 @@ TEST_F(HttpAnswers, APromptIsScored) {
   EXPECT_EQ(json::parse(events.at(0))["prompt_logprobs"], whole["prompt_logprobs"]);
   EXPECT_EQ(json::parse(events.at(0))["choices"], json::array());
   EXPECT_EQ(error_of(complete(R"(,"echo": true, "logprobs": 1, "prompt_logprobs": 1)"))["param"], "prompt_logprobs");
+  EXPECT_EQ(error_of(complete(R"(,"echo": true, "logprobs": 1, "n": 2)"))["param"], "n");
 }
 
 // S02: a limit in the middle of a character.
