@@ -1,6 +1,9 @@
 #include "base/thread_pool.h"
 
 #include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <system_error>
 
 #include "base/check.h"
 #include "base/thread_name.h"
@@ -28,10 +31,20 @@ ThreadPool::ThreadPool(int num_threads) : num_threads_(num_threads) {
   FOLIO_CHECK(num_threads >= 1, "a pool has at least the calling thread");
   shares_ = std::make_unique<Share[]>(static_cast<std::size_t>(num_threads));
   workers_.reserve(static_cast<std::size_t>(num_threads - 1));
-  for (int worker = 1; worker < num_threads; ++worker) workers_.emplace_back([this, worker] { worker_main(worker); });
+  try {
+    for (int worker = 1; worker < num_threads; ++worker) workers_.emplace_back([this, worker] { worker_main(worker); });
+  } catch (const std::system_error& error) {
+    end();
+    throw std::runtime_error("only " + std::to_string(workers_.size() + 1) + " of " + std::to_string(num_threads) +
+                             " threads could be started: " + error.what());
+  }
 }
 
 ThreadPool::~ThreadPool() {
+  end();
+}
+
+void ThreadPool::end() {
   stop_.store(true, std::memory_order_relaxed);
   epoch_.fetch_add(1, std::memory_order_release);
   epoch_.notify_all();

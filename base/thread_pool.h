@@ -19,7 +19,7 @@ namespace folio {
 
 class ThreadPool {
  public:
-  explicit ThreadPool(int num_threads);  // >= 1
+  explicit ThreadPool(int num_threads);  // >= 1; throws std::runtime_error when the system gives fewer
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -54,6 +54,7 @@ class ThreadPool {
   // `inside_` holds how many workers are in the job, and this bit while there is none to enter.
   static constexpr std::uint32_t kClosed = 1U << 31;
 
+  void end();  // of the workers
   void run(std::int64_t n, std::int64_t grain, void* context, Call call);
   void worker_main(int worker);
   bool enter();

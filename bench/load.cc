@@ -51,8 +51,9 @@ void run_load(const Options& options) {
   engine_options.target_itl_ms = options.target_itl_ms;
   const std::int64_t block_size = options.model.options.block_size;
   const std::int64_t per_sequence = (options.prompt_tokens + options.output_tokens) / block_size + 2;
+  allow_waiting(engine_options, options.concurrency, options.prompt_tokens);
+  require_context(options.model, "--prompt-tokens and --output-tokens", options.prompt_tokens + options.output_tokens);
   const BenchModel model(options.model, per_sequence * options.concurrency * 2);
-  require_context(model, "--prompt-tokens and --output-tokens", options.prompt_tokens + options.output_tokens);
   Engine engine(*model.loaded.model, *model.tokenizer, model.clock, engine_options);
   std::mt19937 random(static_cast<std::uint32_t>(options.seed));
   run_loop(options, std::min(options.concurrency, 4), random, model, engine);  // touches what is used first
@@ -62,12 +63,13 @@ void run_load(const Options& options) {
   const TimePoint start = model.clock.now();
   run_loop(options, options.num_requests, random, model, engine);
   const double seconds = to_ms(model.clock.now() - start) / 1000;
+  const double requests = options.num_requests;
   Table table(options.json);
   table.print({{"duration_s", rounded(seconds, 3)},
                {"cpu_s", rounded(cpu_time() - cpu_start, 2)},
                {"steps", engine.load().num_steps - first_step},
-               {"prompt_tok_s", rounded(options.num_requests * options.prompt_tokens / seconds, 1)},
-               {"output_tok_s", rounded(options.num_requests * options.output_tokens / seconds, 1)}});
+               {"prompt_tok_s", rounded(requests * options.prompt_tokens / seconds, 1)},
+               {"output_tok_s", rounded(requests * options.output_tokens / seconds, 1)}});
 }
 
 }  // namespace

@@ -162,8 +162,8 @@ void run_memory(const Options& options) {
     FakeModel model(options.kv_blocks, block_size, options.max_context, kFakeVocab);
     table.print(run_paged(options, trace, model, FakeTokenizer(kFakeVocab)));
   } else {
+    require_context(options.model, "--max-context", options.max_context);
     const BenchModel model(options.model, options.kv_blocks);
-    require_context(model, "--max-context", options.max_context);
     table.print(run_paged(options, trace, *model.loaded.model, *model.tokenizer));
   }
   const auto contiguous = [&](const char* name, const std::function<std::int64_t(const TraceEntry&)>& room_for) {

@@ -79,8 +79,8 @@ Outcome burst(const Options& options, const BenchModel& model, bool cache, bool 
 void run_prefix(const Options& options) {
   const int block_size = options.model.options.block_size;
   const std::int64_t per_user = (options.prefix_tokens + 2 * options.tail_tokens + kMaxOutputTokens) / block_size + 1;
+  require_context(options.model, "--prefix and --tail", options.prefix_tokens + 2 * options.tail_tokens);
   const BenchModel model(options.model, options.users * per_user);
-  require_context(model, "--prefix and --tail", options.prefix_tokens + 2 * options.tail_tokens);
   Table table(options.json);
   double off_p50 = 0;
   for (const auto& [mode, cache, warm] :

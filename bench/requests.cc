@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "engine/model/decoder_config.h"
+
 namespace folio::bench {
 
 void add_model_flags(CLI::App& command, ModelFlags& flags, bool required) {
@@ -25,10 +27,16 @@ BenchModel::BenchModel(const ModelFlags& flags, std::int64_t num_blocks) {
   loaded = load_model(file, options);
 }
 
-void require_context(const BenchModel& model, const std::string& flags, std::int64_t num_tokens) {
-  if (num_tokens <= model.loaded.info.max_context) return;
+void require_context(const ModelFlags& model, const std::string& flags, std::int64_t num_tokens) {
+  const std::int32_t context = read_config(GgufFile(model.path)).context_length;
+  if (num_tokens <= context) return;
   throw std::runtime_error(flags + ": " + std::to_string(num_tokens) + " tokens are over the model's context of " +
-                           std::to_string(model.loaded.info.max_context));
+                           std::to_string(context));
+}
+
+void allow_waiting(EngineOptions& options, std::int64_t num_requests, std::int64_t prompt_tokens) {
+  options.max_queue = std::max(options.max_queue, static_cast<std::int32_t>(num_requests));
+  options.max_queue_tokens = std::max(options.max_queue_tokens, num_requests * prompt_tokens);
 }
 
 std::vector<TokenId> random_tokens(std::mt19937& random, std::int64_t count, std::int32_t vocab_size) {

@@ -34,8 +34,12 @@ struct BenchModel {
   SteadyClock clock;
 };
 
-// Throws std::runtime_error naming the flags that ask for sequences of so many tokens when the model's are shorter.
-void require_context(const BenchModel& model, const std::string& flags, std::int64_t num_tokens);
+// Throws std::runtime_error naming the flags that ask for sequences of so many tokens when the model's are shorter:
+// before it is loaded, and memory for them taken.
+void require_context(const ModelFlags& model, const std::string& flags, std::int64_t num_tokens);
+
+// The queue's limits raised to what a command submits at once.
+void allow_waiting(EngineOptions& options, std::int64_t num_requests, std::int64_t prompt_tokens);
 
 // Ids that are no special ones in the usual vocabularies.
 std::vector<TokenId> random_tokens(std::mt19937& random, std::int64_t count, std::int32_t vocab_size);

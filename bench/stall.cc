@@ -71,11 +71,11 @@ void run_stall(const Options& options) {
   const int block_size = options.model.options.block_size;
   // Streams may run for as long as the prompt is computed in the smallest chunks.
   const std::int64_t per_stream = options.stream_prompt_tokens + options.tokens_before + options.prompt_tokens / 4;
+  require_context(options.model, "--prompt", options.prompt_tokens + 1);
+  require_context(options.model, "--stream-prompt and --tokens-before",
+                  options.stream_prompt_tokens + options.tokens_before + 1);
   const BenchModel model(options.model,
                          (options.streams * per_stream + options.prompt_tokens) / block_size + options.streams + 1);
-  require_context(model, "--prompt", options.prompt_tokens + 1);
-  require_context(model, "--stream-prompt and --tokens-before",
-                  options.stream_prompt_tokens + options.tokens_before + 1);
   Table table(options.json);
   for (double target_ms : options.targets_ms) {
     for (int run = 1; run <= options.repeat; ++run) {

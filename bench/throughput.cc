@@ -15,10 +15,11 @@ namespace folio::bench {
 namespace {
 
 struct Case {
-  int batch = 1;
-  int prompt_tokens = 1;
-  int output_tokens = 1;
+  std::int64_t batch = 1;
+  std::int64_t prompt_tokens = 1;
+  std::int64_t output_tokens = 1;
 };
+constexpr std::int64_t kMaxOfCase = 1 << 20;  // each of the three
 
 struct Options {
   ModelFlags model;
@@ -33,7 +34,7 @@ struct Options {
 
 // Seconds from the first submit to the last end.
 double run_once(Engine& engine, const Clock& clock, const std::vector<std::vector<TokenId>>& prompts,
-                int output_tokens) {
+                std::int64_t output_tokens) {
   Streams streams(engine, clock);
   const TimePoint start = clock.now();
   for (const auto& prompt : prompts) streams.submit(greedy_request(prompt, output_tokens));
@@ -66,9 +67,11 @@ std::vector<Case> parse_cases(const std::string& text) {
   for (std::string item; std::getline(list, item, ';');) {
     Case c;
     char rest = 0;
-    if (std::sscanf(item.c_str(), "%d,%d,%d%c", &c.batch, &c.prompt_tokens, &c.output_tokens, &rest) != 3 ||
-        c.batch < 1 || c.prompt_tokens < 1 || c.output_tokens < 1) {
-      throw std::runtime_error("--cases: \"" + item + "\" is not B,PP,TG with numbers of at least 1");
+    if (std::sscanf(item.c_str(), "%ld,%ld,%ld%c", &c.batch, &c.prompt_tokens, &c.output_tokens, &rest) != 3 ||
+        std::min({c.batch, c.prompt_tokens, c.output_tokens}) < 1 ||
+        std::max({c.batch, c.prompt_tokens, c.output_tokens}) > kMaxOfCase) {
+      throw std::runtime_error("--cases: \"" + item + "\" is not B,PP,TG with numbers of 1 to " +
+                               std::to_string(kMaxOfCase));
     }
     cases.push_back(c);
   }
@@ -90,7 +93,7 @@ std::vector<std::vector<TokenId>> make_prompts(const Case& c, int shared, std::i
 
 Row measure(const Options& options, const Case& c, Engine& engine, const BenchModel& model, Meters& meters) {
   const auto prompts = make_prompts(c, options.shared_prefix, model.loaded.info.vocab_size);
-  const auto run = [&](int output_tokens) {
+  const auto run = [&](std::int64_t output_tokens) {
     meters.decode = {};
     meters.phases.start_run();
     return run_once(engine, model.clock, prompts, output_tokens);
@@ -103,7 +106,7 @@ Row measure(const Options& options, const Case& c, Engine& engine, const BenchMo
   if (options.measure != "decode" && options.shared_prefix == 0) {
     double best = run(1);
     for (int i = 1; i < options.repeat; ++i) best = std::min(best, run(1));
-    row["prefill_tok_s"] = rounded(c.batch * c.prompt_tokens / best, 1);
+    row["prefill_tok_s"] = rounded(static_cast<double>(c.batch * c.prompt_tokens) / best, 1);
   }
   double decode = 0;
   for (int i = 0; i < options.repeat && c.output_tokens > 1 && options.measure != "prefill"; ++i) {
@@ -117,8 +120,12 @@ Row measure(const Options& options, const Case& c, Engine& engine, const BenchMo
 
 // As many blocks as the largest case wants, and a place for each of its sequences.
 std::int64_t size_engine(const Options& options, const std::vector<Case>& cases, EngineOptions& engine_options) {
+  if (options.shared_prefix > 0 && options.measure == "prefill") {
+    throw std::runtime_error("--shared-prefix: only decode is measured with it, not --measure prefill");
+  }
   const int block_size = options.model.options.block_size;
   std::int64_t num_blocks = 0;
+  std::int64_t longest = 0;
   engine_options.max_num_seqs = 1;
   engine_options.max_batch_tokens = options.max_batch_tokens;
   engine_options.prefix_cache = options.shared_prefix > 0;  // else the same prompts come again and again
@@ -129,9 +136,11 @@ std::int64_t size_engine(const Options& options, const std::vector<Case>& cases,
     }
     const std::int64_t per_sequence = (c.prompt_tokens + c.output_tokens + block_size - 1) / block_size;
     num_blocks = std::max(num_blocks, per_sequence * c.batch);
-    engine_options.max_num_seqs = std::max(engine_options.max_num_seqs, c.batch);
+    longest = std::max(longest, c.prompt_tokens + c.output_tokens);
+    engine_options.max_num_seqs = std::max(engine_options.max_num_seqs, static_cast<std::int32_t>(c.batch));
+    allow_waiting(engine_options, c.batch, c.prompt_tokens);
   }
-  engine_options.max_queue = std::max(engine_options.max_queue, engine_options.max_num_seqs);
+  require_context(options.model, "--cases", longest);
   return num_blocks;
 }
 

@@ -1,15 +1,19 @@
 #include "base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <numeric>
 #include <random>
 #include <set>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -170,6 +174,28 @@ TEST(ThreadPoolDeathTest, AnExceptionInAPieceEndsTheProcess) {
         pool.parallel_for(2, 1, [](std::int64_t, std::int64_t, int) { throw 1; });
       },
       "");
+}
+
+// Leaves the process with 3 when the pool says so.
+void start_more_than_there_is_room_for() {
+  constexpr rlim_t kStacksOfAHundred = rlim_t{1} << 30U;
+  const rlimit some{kStacksOfAHundred, kStacksOfAHundred};
+  setrlimit(RLIMIT_AS, &some);
+  try {
+    ThreadPool pool(1000);
+  } catch (const std::runtime_error& error) {
+    std::fprintf(stderr, "%s", error.what());
+    std::exit(3);
+  }
+}
+
+TEST(ThreadPoolDeathTest, ThreadsThatTheSystemDoesNotGiveAreAnError) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers need more address space than this test leaves";
+#endif
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(start_more_than_there_is_room_for(), testing::ExitedWithCode(3),
+              "only [1-9][0-9]* of 1000 threads could be started");
 }
 
 TEST(ThreadPoolDeathTest, AWrongSizeIsABrokenInvariant) {

@@ -38,6 +38,11 @@ class Load(unittest.TestCase):
         # Seven answers of eight tokens, at most three to a step: no fewer steps, and no more than one after the other.
         self.assertIn(row["steps"], range(math.ceil(7 * 8 / 3), 7 * 8 + 1))
 
+    def test_more_at_once_than_a_server_lets_wait(self):
+        [row] = rows("load", "--model", TINY, "--threads", "1", "--concurrency", "1200", "--num-requests", "1200",
+                     "--prompt-tokens", "1", "--output-tokens", "1")
+        self.assertGreater(row["output_tok_s"], 0)
+
     def test_context(self):
         done = run("load", "--model", TINY, "--prompt-tokens", "500", "--output-tokens", "64")
         self.assertEqual(done.returncode, 1)
@@ -210,6 +215,14 @@ class Flags(unittest.TestCase):
                 (("schedule", "--cached-blocks", "x"), "--cached-blocks", 2),
                 (("schedule", "--no-such-flag"), "--no-such-flag", 2),
                 (("throughput", *tiny, "--cases", "1,2"), "--cases", 1),
+                # Refused before memory is taken: the whole pool, and the prompts.
+                (("throughput", *tiny, "--cases", "1,8,2;1,1000000,1"), "--cases: 1000001 tokens are over", 1),
+                (("throughput", *tiny, "--cases", "1,500,20"), "--cases: 520 tokens are over", 1),
+                (("throughput", *tiny, "--cases", "1,2147483647,1"), "--cases", 1),
+                (("throughput", *tiny, "--cases", "4294967297,16,1"), "--cases", 1),
+                (("throughput", *tiny, "--cases", "1,99999999999999999999,1"), "--cases", 1),
+                (("throughput", *tiny, "--cases", "1,64,2", "--shared-prefix", "32", "--measure", "prefill"),
+                 "--shared-prefix", 1),
                 (("throughput", *tiny, "--measure", "all"), "--measure", 2),
                 (("throughput", *tiny, "--cases", "1,64,2", "--shared-prefix", "64"), "--shared-prefix", 1)]:
             done = run(*args)

@@ -45,8 +45,10 @@ void merge_rows(int rows, int padded_dim, const float* maximum, const float* sum
   }
 }
 
+// A row sees its own key, whose weight is 1 at its maximum: a total of 0 means scores that are no numbers. Such a row
+// is NaN, whatever `acc` holds.
 void finish_row(const float* acc, float total, int head_dim, float* out) {
-  const Vec factor = set1(1.0F / total);
+  const Vec factor = set1(total > 0.0F ? 1.0F / total : __builtin_nanf(""));
   int d = 0;
   for (; d + 16 <= head_dim; d += 16) store(out + d, mul(load(acc + d), factor));
   if (d < head_dim) store_first(out + d, mul(load(acc + d), factor), head_dim - d);

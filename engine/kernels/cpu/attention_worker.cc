@@ -180,6 +180,7 @@ void AttentionWorker::merge(const Partial& from, const Partial& to) {
 void AttentionWorker::merge_stored(const AttentionPiece& piece) {
   const Partial merged = partial_at(merged_.data());
   std::fill_n(merged.maximum, num_rows_, -std::numeric_limits<float>::infinity());
+  std::fill_n(merged.sum, num_rows_, 0.0F);  // stays, of a row whose scores are no numbers
   for (std::int32_t p = 0; p < tile_of(*job_, piece).num_partitions; ++p) merge(stored(piece, p), merged);
 }
 

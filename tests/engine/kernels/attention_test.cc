@@ -195,6 +195,33 @@ TEST_P(Attention, ABrokenQueryRowLeavesTheOthersBitsAlone) {
   }
 }
 
+// And it is NaN, not what the memory held from rows before it: one tile alone, and one that is cut into pieces.
+TEST_P(Attention, ABrokenQueryRowIsNoNumber) {
+  std::mt19937 random(41);
+  for (const KvType type : kv_types_of(GetParam())) {
+    if (type == KvType::kInt8) continue;  // its queries are clamped
+    const Shape shape{{2, 2, 24}, type, 16, 0};
+    const auto dim = static_cast<std::size_t>(shape.attention.head_dim);
+    for (const int length : {40, 700}) {
+      Sequence broken = make_sequence(shape, length, random);
+      const Sequence sound = make_sequence(shape, 700, random);
+      const std::size_t row = broken.q.size() / dim - 1;
+      for (const float bad : {NAN, INFINITY}) {
+        broken.q[row * dim + 5] = bad;
+        for (const int threads : {1, 2}) {
+          AttentionRunner runner(shape, GetParam(), threads, 100, 1);
+          runner.run({sound}, 1);
+          const auto output = runner.run({broken}, 1).front();
+          for (std::size_t i = 0; i < output.size(); ++i) {
+            ASSERT_EQ(std::isnan(output[i]), i / dim == row)
+                << name_of(type) << " " << bad << " length " << length << " threads " << threads << " at " << i;
+          }
+        }
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Levels, Attention, testing::ValuesIn(available_levels()),
                          [](const auto& level) { return level.param; });
 
