@@ -151,7 +151,7 @@ def parse(arguments: list):
     parser.add_argument("--list", action="store_true", help="the cases' names, and nothing more")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true",
-                        help=f"one round, one run of each, no case of over {QUICK_TOKENS} prompt tokens")
+                        help=f"one round, folio and llama.cpp once a case, no case of over {QUICK_TOKENS} prompt tokens")
     parser.add_argument("--venv", type=pathlib.Path, default=ROOT / "build" / "peers-venv",
                         help=f"with {OPENVINO_PACKAGE}; made if it is not there")
     parser.add_argument("--no-openvino", action="store_true")
@@ -161,10 +161,13 @@ def parse(arguments: list):
     parser.add_argument("--models", type=pathlib.Path, default=ROOT / "models")
     parser.add_argument("--folio-bench", type=pathlib.Path, default=ROOT / "build" / "bin" / "folio-bench")
     parser.add_argument("--kernel-bench", type=pathlib.Path, default=ROOT / "build" / "bin" / "kernel_bench")
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "bench" / "results")
+    parser.add_argument("--out", type=pathlib.Path,
+                        help="folder of the results (default: bench/results, and of a part build/bench-results)")
     options = parser.parse_args(arguments)
     if options.quick:
         options.rounds = 1
+    if options.out is None:  # what is kept is whole
+        options.out = ROOT / ("build/bench-results" if options.quick or options.only.pattern else "bench/results")
     if options.rounds < 1:
         parser.error("--rounds: at least 1")
     if options.threads < 1:

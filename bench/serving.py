@@ -246,8 +246,11 @@ def main() -> None:
     parser.add_argument("--kv-memory", default="512MiB", help="of the server under load (default: 512MiB)")
     parser.add_argument("--idle-seconds", type=float, default=15)
     parser.add_argument("--only", choices=["load", "start", "idle"], help="one part alone")
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "bench/results")
+    parser.add_argument("--out", type=pathlib.Path,
+                        help="folder of the results (default: bench/results, and of a part build/bench-results)")
     options = parser.parse_args()
+    if options.out is None:  # what is kept is whole
+        options.out = ROOT / ("build/bench-results" if options.only else "bench/results")
     if options.rounds < 1:
         parser.error("--rounds: at least 1")
     if options.idle_seconds <= 0:

@@ -100,7 +100,7 @@ void attend(benchmark::State& state, const Model& model, int window) {
   using benchmark::Counter;
   state.counters["GB/s"] = Counter(read * model.layers * 1e-9, Counter::kIsIterationInvariantRate);
   state.counters["Gop/s"] = Counter(work * model.layers * 1e-9, Counter::kIsIterationInvariantRate);
-  state.counters["us/layer"] = Counter(1e-6 * model.layers, Counter::kIsIterationInvariantRate | Counter::kInvert);
+  state.counters["ms/layer"] = Counter(1e-3 * model.layers, Counter::kIsIterationInvariantRate | Counter::kInvert);
   state.SetLabel(std::string(name_of(type)) + " " + backend.name());
 }
 
