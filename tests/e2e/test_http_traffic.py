@@ -16,7 +16,7 @@ LONG = {"max_tokens": 4000, "ignore_eos": True, "temperature": 0}
 
 
 class Traffic(HttpCase):
-        FLAGS = ("--kv-blocks", "600", "--max-num-seqs", "2", "--max-queue", "16", "--check-invariants")
+    FLAGS = ("--kv-blocks", "600", "--max-num-seqs", "2", "--max-queue", "16", "--check-invariants")
 
     def wait_for(self, condition, seconds=10):
         end = time.monotonic() + seconds
