@@ -183,22 +183,23 @@ std::string OpenAiRenderer::whole(const v1::GenerateResponse& response) {
   std::string out;
   JsonObject object(out);
   add_head(object, is_chat() ? "chat.completion" : "text_completion");
-  append_json_array(object.key("choices"), response.outputs(), [this](std::string& to, const v1::Output& output) {
-    JsonObject choice(to);
-    choice.integer("index", output.index());
-    if (is_chat()) {
-      JsonObject message(choice.key("message"));
-      message.text("role", "assistant");
-      message.text("content", output.text());
-      message.raw("refusal", "null");
-      message.close();
-    } else {
-      choice.text("text", output.text());
-    }
-    add_logprobs(choice, form_.echo_logprobs ? with_prompt(response.prompt_info(), output) : output);
-    add_finish(choice, output);
-    choice.close();
-  });
+  append_json_array(object.key("choices"), response.outputs(),
+                    [this, &response](std::string& to, const v1::Output& output) {
+                      JsonObject choice(to);
+                      choice.integer("index", output.index());
+                      if (is_chat()) {
+                        JsonObject message(choice.key("message"));
+                        message.text("role", "assistant");
+                        message.text("content", output.text());
+                        message.raw("refusal", "null");
+                        message.close();
+                      } else {
+                        choice.text("text", output.text());
+                      }
+                      add_logprobs(choice, form_.echo_logprobs ? with_prompt(response.prompt_info(), output) : output);
+                      add_finish(choice, output);
+                      choice.close();
+                    });
   if (form_.prompt_logprobs) append_tokens(object.key("prompt_logprobs"), response.prompt_info().logprobs());
   add_usage(object, response.usage());
   object.natural("seed", response.seed());
