@@ -74,7 +74,7 @@ std::string prefix_error(const std::string& text) {
       std::ranges::all_of(text, [&](char c) { return is_letter(c) || is_digit(c); })) {
     return "";
   }
-  return quoted(text) + " is not the beginning of a metric's name: 1 to " + std::to_string(kMaxBytes) +
+  return folio::quoted(text) + " is not the beginning of a metric's name: 1 to " + std::to_string(kMaxBytes) +
          " letters, digits, _ and :, no digit first";
 }
 

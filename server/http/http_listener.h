@@ -16,7 +16,9 @@ class HttpListener {
   // Binds and starts to answer: until serve() and set_serving(true) with 503, but for /health. Throws
   // std::runtime_error naming "host:port" and the reason. A port is never shared.
   explicit HttpListener(HttpOptions options);
-  ~HttpListener();  // shutdown, at once
+  // Shutdown, at once. No call may be left that could still answer: wait for Generation::wait_calls_done, or let the
+  // generation go first.
+  ~HttpListener();
   HttpListener(const HttpListener&) = delete;
   HttpListener& operator=(const HttpListener&) = delete;
 

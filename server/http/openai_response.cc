@@ -178,28 +178,34 @@ void OpenAiRenderer::add_logprobs(JsonObject& choice, const v1::Output& output) 
   }
 }
 
+void OpenAiRenderer::append_choice(std::string& out, const v1::Output& output) {
+  JsonObject choice(out);
+  choice.integer("index", output.index());
+  if (is_chat()) {
+    JsonObject message(choice.key("message"));
+    message.text("role", "assistant");
+    message.text("content", output.text());
+    message.raw("refusal", "null");
+    message.close();
+  } else {
+    choice.text("text", output.text());
+  }
+  add_logprobs(choice, output);
+  add_finish(choice, output);
+  choice.close();
+}
+
 std::string OpenAiRenderer::whole(const v1::GenerateResponse& response) {
-  id_ = form_.id_prefix + std::to_string(response.prompt_info().id());
+  const v1::PromptInfo& info = response.prompt_info();
+  id_ = form_.id_prefix + std::to_string(info.id());
   std::string out;
   JsonObject object(out);
   add_head(object, is_chat() ? "chat.completion" : "text_completion");
-  append_json_array(object.key("choices"), response.outputs(), [this](std::string& to, const v1::Output& output) {
-    JsonObject choice(to);
-    choice.integer("index", output.index());
-    if (is_chat()) {
-      JsonObject message(choice.key("message"));
-      message.text("role", "assistant");
-      message.text("content", output.text());
-      message.raw("refusal", "null");
-      message.close();
-    } else {
-      choice.text("text", output.text());
-    }
-    add_logprobs(choice, form_.echo_logprobs ? with_prompt(response.prompt_info(), output) : output);
-    add_finish(choice, output);
-    choice.close();
+  append_json_array(object.key("choices"), response.outputs(), [&](std::string& to, const v1::Output& output) {
+    if (form_.echo_logprobs) return append_choice(to, with_prompt(info, output));
+    append_choice(to, output);
   });
-  if (form_.prompt_logprobs) append_tokens(object.key("prompt_logprobs"), response.prompt_info().logprobs());
+  if (form_.prompt_logprobs) append_tokens(object.key("prompt_logprobs"), info.logprobs());
   add_usage(object, response.usage());
   object.natural("seed", response.seed());
   object.close();

@@ -36,6 +36,7 @@ class OpenAiRenderer {
 
   Choice& choice_of(std::int32_t index);
   bool is_chat() const { return form_.call == OpenAiCall::kChat; }
+  void append_choice(std::string& out, const v1::Output& output);
   void append_prompt_event(const v1::PromptInfo& info, std::string& out) const;
   void append_event(const v1::GenerateChunk& chunk, const v1::Output& output, std::string& out);
   void append_usage_event(const v1::GenerateChunk& chunk, std::string& out) const;
