@@ -39,7 +39,9 @@ Sequence* Scheduler::awaited_by(const Sequence& newcomer, const BlockTable& tabl
   const std::int64_t end = begin + limits_.block_size;
   for (Sequence* other : running_) {
     const bool is_sibling = other->owner == newcomer.owner;
-    if (is_sibling && newcomer.admission == 0 && other->num_scheduled < other->num_prompt_tokens()) return other;
+    // Or what is in flight, if nothing is sampled behind it: all of them end with it.
+    const bool computes = other->num_scheduled < other->num_prompt_tokens() || other->owner->request.max_tokens == 0;
+    if (is_sibling && newcomer.admission == 0 && computes) return other;
     if (other->owner->domain.id != newcomer.owner->domain.id || other->blocks.tip().id != table.tip().id) continue;
     if (end > other->num_tokens() || end > newcomer.num_tokens()) continue;
     if (newcomer.num_adoptable() < std::min(end, newcomer.num_tokens() - 1)) continue;  // it has no use for it

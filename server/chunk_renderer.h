@@ -23,10 +23,10 @@ class ChunkRenderer {
     std::uint64_t seed = 0;
     std::int32_t n = 1;
     bool logprobs = false;
-    std::vector<std::string> stop;  // the request's stop strings, to say which one matched
+    std::vector<std::string> stop = {};  // the request's stop strings, to say which one matched
     // The prompt's bytes. With echo all of them, given in front of each index's text; without, its end is enough (three
     // bytes): a code point may begin there.
-    std::string prompt;
+    std::string prompt = {};
     bool echo = false;
   };
   // A slow reader's chunk grows with what was made meanwhile, but not above this (three times as much where its bytes

@@ -94,8 +94,8 @@ RequestId World::submit(Request request, std::int32_t stop_modulus) {
   request.arrival = clock.now();
   const bool shares = scheduler.limits().prefix_cache && !request.cache.bypass;
   const std::int64_t num_cached = shares ? blocks.num_cached_tokens(request.cache.salt, request.prompt) : 0;
-  Asked asked{request, num_cached, stop_modulus, std::vector<Told>(static_cast<std::size_t>(std::max(request.n, 0))),
-              std::nullopt};
+  Asked asked{request, num_cached,  stop_modulus, std::vector<Told>(static_cast<std::size_t>(std::max(request.n, 0))),
+              0,       std::nullopt};
   if ((refusal = scheduler.submit(std::move(request)))) return 0;
   asked_.emplace(last_id_, std::move(asked));
   return last_id_;

@@ -183,12 +183,13 @@ TEST_F(GenerationTest, EchoIsThePromptsTextInFrontOfEachAnswer) {
   request.mutable_stopping()->add_stop("xa");  // of the output alone
   const auto call = start(request);
   EXPECT_FALSE(call->wait());
-  for (const v1::Output& output : call->whole().outputs()) {
+  const v1::GenerateResponse whole = call->whole();
+  for (const v1::Output& output : whole.outputs()) {
     EXPECT_EQ(output.text(), "h\xC3\xA9 xabcde");
     EXPECT_EQ(output.tokens_size(), 4);
     EXPECT_EQ(output.finish_reason(), v1::FINISH_REASON_LENGTH);
   }
-  EXPECT_EQ(call->whole().usage().output_tokens(), 12);
+  EXPECT_EQ(whole.usage().output_tokens(), 12);
 }
 
 TEST_F(GenerationTest, EchoLeavesOutWhatIsNoText) {

@@ -264,8 +264,8 @@ const std::vector<Case>& cases() {
                      .seed = 7,
                      .logit_bias = {{5, 2.0F}, {17, -0.5F}}};
        },
-       {[](Rules& r) { r.temperature_last = true; }, [](Rules& r) { r.top_p_first = true; },
-        [](Rules& r) { r.top_p_leaves_last = true; }, [](Rules& r) { r.repetition_over_output_only = true; }}},
+       {[](Rules& r) { r.top_p_first = true; }, [](Rules& r) { r.top_p_leaves_last = true; },
+        [](Rules& r) { r.repetition_over_output_only = true; }}},
   };
   return all;
 }

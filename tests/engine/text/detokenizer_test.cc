@@ -130,7 +130,7 @@ TEST(Utf8StreamAfter, IsThePlainRuleForAnyBytes) {
                                "\xC3", "\xA9",     "\xEF\xBF", "\xBD", "\xFF",         "\xED\xA0"};
   const auto some = [&] {
     std::string bytes;
-    for (unsigned count = random() % 5; count > 0; --count) bytes += parts[random() % std::size(parts)];
+    for (auto count = random() % 5; count > 0; --count) bytes += parts[random() % std::size(parts)];
     return bytes;
   };
   for (int i = 0; i < 20'000; ++i) {
