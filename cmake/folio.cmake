@@ -36,8 +36,9 @@ if(FOLIO_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
     message(FATAL_ERROR "FOLIO_FUZZ=ON wants Clang: -DCMAKE_CXX_COMPILER=clang++-16, with Debian's libclang-rt-16-dev")
   endif()
-  # Coverage for libFuzzer in all of folio's code; -Wno-*: that warning list is g++'s.
-  target_compile_options(folio_flags INTERFACE -fsanitize=fuzzer-no-link -Wno-unknown-warning-option)
+  # Coverage for libFuzzer in all of folio's code; -Wno-*: the warning list is g++'s, and so are some parameters.
+  target_compile_options(folio_flags INTERFACE -fsanitize=fuzzer-no-link -Wno-unknown-warning-option
+    -Wno-unused-command-line-argument)
 endif()
 
 # folio_library(NAME SOURCES a.cc ... LINK other ...): one folder of the product.
