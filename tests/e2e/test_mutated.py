@@ -2,6 +2,7 @@
 
 import collections
 import hashlib
+import os
 import random
 import tempfile
 import time
@@ -12,8 +13,9 @@ import grpc
 from folio.v1 import control_pb2, generation_pb2
 from support import SERVING, TINY, Code, Server, check_health, generate, pb
 
-SEED = 20261130
-NUM_REQUESTS = 2000
+# More of them, and others: by hand.
+SEED = int(os.environ.get("FOLIO_MUTATED_SEED", 20261130))
+NUM_REQUESTS = int(os.environ.get("FOLIO_MUTATED", 2000))
 AT_ONCE = 24
 TIMEOUT_S = 3
 # Long, so that changes hit them.
