@@ -71,9 +71,12 @@ class OpenAi(HttpCase):
         self.assertEqual(usage.completion_tokens, whole.usage.completion_tokens)
 
     def test_the_stream_helper(self):
-        with self.client.chat.completions.stream(model=self.model, messages=USER, temperature=0, max_tokens=12) as stream:
+        # An answer that ends by itself: the helper raises an error for one that a limit cut.
+        fields = {"model": self.model, "messages": USER, "temperature": 0, "max_tokens": 40, "stop": ["primary"]}
+        with self.client.chat.completions.stream(**fields) as stream:
             final = stream.get_final_completion()
-        whole = self.client.chat.completions.create(model=self.model, messages=USER, temperature=0, max_tokens=12)
+        whole = self.client.chat.completions.create(**fields)
+        self.assertEqual(whole.choices[0].finish_reason, "stop")
         self.assertEqual(final.choices[0].message.content, whole.choices[0].message.content)
 
     def test_completions(self):
