@@ -171,9 +171,12 @@ void ApiKeys::reload() {
   if (!required()) return;
   try {
     auto fresh = std::make_shared<const Table>(read(path_));
-    log::info(path_ + ": " + std::to_string(fresh->size()) + " API keys");
-    const std::lock_guard lock(mutex_);
-    table_ = std::move(fresh);
+    const std::size_t count = fresh->size();
+    {
+      const std::lock_guard lock(mutex_);
+      table_ = std::move(fresh);
+    }
+    log::info(path_ + ": " + std::to_string(count) + " API keys");
   } catch (const std::exception& failure) {
     log::error(std::string(failure.what()) + "; the API keys stay as they were");
   }

@@ -2,6 +2,7 @@
 
 import collections
 import hashlib
+import os
 import random
 import tempfile
 import time
@@ -12,10 +13,14 @@ import grpc
 from folio.v1 import control_pb2, generation_pb2
 from support import SERVING, TINY, Code, Server, check_health, generate, pb
 
-SEED = 20261130
-NUM_REQUESTS = 2000
+# More of them, and others: by hand.
+SEED = int(os.environ.get("FOLIO_MUTATED_SEED", 20261130))
+NUM_REQUESTS = int(os.environ.get("FOLIO_MUTATED", 2000))
 AT_ONCE = 24
 TIMEOUT_S = 3
+# Long, so that changes hit them.
+TENANT = "a tenant with a name that is long"
+MODEL_NAME = "a-model-with-a-name-that-is-long"
 # What docs/api.md says that a caller may see.
 DOCUMENTED = {Code.OK, Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.FAILED_PRECONDITION, Code.RESOURCE_EXHAUSTED,
               Code.DEADLINE_EXCEEDED, Code.PERMISSION_DENIED, Code.CANCELLED}
@@ -26,7 +31,7 @@ def seeds():
     whole = generate(ids=[5, 6, 7], max_tokens=5, temperature=0.5, top_k=5, top_p=0.9, min_p=0.05, seed=7,
                      repetition_penalty=1.1, presence_penalty=0.1, frequency_penalty=0.1, logit_bias={3: 1.5, 9: -2},
                      min_tokens=1, stop=["ab", "\u6f22"], stop_token_ids=[11, 12], n=2, logprobs=3, priority=1,
-                     tenant="fuzz", request_id="label", time_limit_ms=2000, skip_special=False, model="llama-mha")
+                     tenant=TENANT, request_id="label", time_limit_ms=2000, skip_special=False, model=MODEL_NAME)
     whole.cache.salt = "salt"
     text = generate("The sea \u00e9\U0001F999 and more of it", max_tokens=4, include_stop=True, stop=["x"])
     pinned = generate(ids=list(range(60)), max_tokens=2)
@@ -36,7 +41,7 @@ def seeds():
     chat.stopping.max_tokens = 3
     apply = pb.ApplyChatTemplateRequest(messages=list(chat.messages), template_args=chat.template_args)
     return [(f"/folio.v1.Generation/{method}", request.SerializeToString()) for method, request in [
-        ("Generate", whole), ("GenerateStream", whole), ("Generate", text), ("GenerateStream", text),
+        ("Generate", whole), ("GenerateStream", whole), ("Generate", whole), ("GenerateStream", whole), ("Generate", text), ("GenerateStream", text),
         ("Generate", pinned), ("Chat", chat), ("ChatStream", chat), ("ApplyChatTemplate", apply),
         ("Tokenize", pb.TokenizeRequest(text="a \u6f22 <|im_end|>", parse_special=True, add_special=True)),
         ("Detokenize", pb.DetokenizeRequest(tokens=[1, 5, 300], skip_special=False)),
@@ -50,11 +55,16 @@ def seeds():
 
 
 def mutate(data, rng):
-    """One to four changes: bits, bytes, runs taken out, doubled or put in, the end cut off, or nothing but noise."""
+    """Some changes: values a little off (so that most of it still parses), bits, bytes, runs taken out, doubled or put
+    in, the end cut off, or nothing but noise."""
     data = bytearray(data)
-    for _ in range(rng.randint(1, 4)):
+    for _ in range(rng.choice((1, 1, 1, 2, 4))):
         at = rng.randrange(len(data) + 1)
         kind = rng.randrange(7)
+        if rng.random() < 0.7:
+            if at < len(data):
+                data[at] = (data[at] + rng.choice((-2, -1, 1, 2))) % 128
+            continue
         if kind == 0 and at < len(data):
             data[at] ^= 1 << rng.randrange(8)
         elif kind == 1 and at < len(data):
@@ -77,11 +87,11 @@ class Mutated(unittest.TestCase):
     def setUp(self):
         keys = tempfile.NamedTemporaryFile("w", suffix=".toml")
         self.addCleanup(keys.close)
-        keys.write(f'[keys.fuzz]\nsha256 = "{hashlib.sha256(b"fuzz-key").hexdigest()}"\nhighest_priority = 1\n'
+        keys.write(f'[keys.fuzz]\ntenant = "{TENANT}"\nsha256 = "{hashlib.sha256(b"fuzz-key").hexdigest()}"\nhighest_priority = 1\n'
                    f'admin = true\n')
         keys.flush()
         self.server = Server(TINY, "--kv-blocks", "400", "--threads", "2", "--check-invariants", "--api-key-file",
-                             keys.name, "--max-num-seqs", "16", key="fuzz-key")
+                             keys.name, "--max-num-seqs", "16", "--model-name", MODEL_NAME, key="fuzz-key")
         self.addCleanup(self.server.close)
 
     def send(self, method, data):

@@ -31,7 +31,7 @@ TEST(AnswerSize, ManySmallChunksCountWhatTheyJoinTo) {
   JoinedAnswer answer;
   const v1::GenerateChunk one = chunk_of(1);
   std::size_t sum = 0;
-  for (int i = 0; i < 3'000'000; ++i) {
+  for (int i = 0; i < 4'000'000; ++i) {
     ASSERT_FALSE(answer.add(one)) << i;
     sum += one.ByteSizeLong();
   }

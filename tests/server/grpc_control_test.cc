@@ -84,35 +84,41 @@ TEST_F(GrpcTest, AnAbortedStreamSaysCancelled) {
   EXPECT_EQ(reader->Finish().error_code(), StatusCode::CANCELLED);
 }
 
-// Wherever the request is, and in both forms: waiting behind others, and running.
+// Also those that wait behind others, and in the unary form.
 TEST_F(GrpcTest, AnAbortEndsAUnaryAndAWaitingCallToo) {
   serve();
   model_.hold();
+  grpc::ClientContext context;
+  const auto reader = stub_->GenerateStream(&context, greedy("a", 400));
+  model_.allow(1);
+  v1::GenerateChunk chunk;
+  ASSERT_TRUE(reader->Read(&chunk));  // the next step is held, and what comes now waits
+  const std::uint64_t first = chunk.prompt_info().id();
   std::vector<std::thread> calls;
-  for (int i = 0; i < 10; ++i) {  // eight run, two wait
+  for (int i = 0; i < 3; ++i) {
     calls.emplace_back([this] {
-      v1::GenerateResponse response;
-      const grpc::Status status = generate(greedy("a", 400), &response);
+      const grpc::Status status = generate(greedy("a", 400));
       EXPECT_EQ(status.error_code(), StatusCode::CANCELLED);
       EXPECT_EQ(status.error_message(), "cancelled");
     });
   }
-  model_.allow(2);
   const auto limit = std::chrono::steady_clock::now() + 10s;
-  while (engine_.load().num_waiting != 2 && std::chrono::steady_clock::now() < limit) std::this_thread::sleep_for(1ms);
-  EXPECT_EQ(engine_.load().num_waiting, 2);
-  for (std::uint64_t id = 1; id <= 11; ++id) {  // one of them is nobody's
+  while (engine_.load().num_waiting != 3 && std::chrono::steady_clock::now() < limit) std::this_thread::sleep_for(1ms);
+  EXPECT_EQ(engine_.load().num_waiting, 3);
+  v1::AbortResponse ignored;
+  for (std::uint64_t id = first; id <= first + 4; ++id) {  // one of them is nobody's
     v1::AbortRequest abort;
     abort.set_id(id);
-    grpc::ClientContext context;
-    v1::AbortResponse ignored;
-    EXPECT_TRUE(control_->Abort(&context, abort, &ignored).ok());
+    grpc::ClientContext abort_context;
+    EXPECT_TRUE(control_->Abort(&abort_context, abort, &ignored).ok());
   }
   model_.release();
   for (std::thread& thread : calls) thread.join();
-  v1::AbortResponse ignored;
-  grpc::ClientContext context;
-  EXPECT_EQ(control_->Abort(&context, {}, &ignored).error_code(), StatusCode::INVALID_ARGUMENT);
+  while (reader->Read(&chunk)) {
+  }
+  EXPECT_EQ(reader->Finish().error_code(), StatusCode::CANCELLED);
+  grpc::ClientContext unset;
+  EXPECT_EQ(control_->Abort(&unset, {}, &ignored).error_code(), StatusCode::INVALID_ARGUMENT);
 }
 
 // Each call with a context of its own.

@@ -20,17 +20,30 @@ using grpc::StatusCode;
 using test::GrpcTest;
 using ::testing::HasSubstr;
 
-// Large chunks: log probabilities of many tokens.
-v1::GenerateRequest wordy(v1::GenerateRequest request) {
-  request.set_n(8);
-  request.set_logprobs(20);
-  return request;
-}
+class UnreadTest : public GrpcTest {
+ protected:
+  // Much to read: log probabilities of many tokens.
+  static v1::GenerateRequest wordy() {
+    v1::GenerateRequest request = greedy("a", 500);
+    request.set_n(8);
+    request.set_logprobs(20);
+    return request;
+  }
+  // Through a client that takes little ahead of its reader; by itself it would take all.
+  std::unique_ptr<v1::Generation::Stub> narrow_stub() const {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+    arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 16 << 10);
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    return v1::Generation::NewStub(grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments));
+  }
+};
 
-TEST_F(GrpcTest, AReaderThatTakesNothingIsEnded) {
+TEST_F(UnreadTest, AReaderThatTakesNothingIsEnded) {
   serve();
+  const auto stub = narrow_stub();
   grpc::ClientContext context;
-  const auto reader = stub_->GenerateStream(&context, wordy(greedy("a", 500)));
+  const auto reader = stub->GenerateStream(&context, wordy());
   v1::GenerateChunk chunk;
   ASSERT_TRUE(reader->Read(&chunk));
   const auto limit = std::chrono::steady_clock::now() + 10s;
@@ -49,10 +62,11 @@ TEST_F(GrpcTest, AReaderThatTakesNothingIsEnded) {
 }
 
 // It takes longer than the time-out for the whole, but never for a chunk.
-TEST_F(GrpcTest, ASlowReaderIsNot) {
+TEST_F(UnreadTest, ASlowReaderIsNot) {
   serve();
+  const auto stub = narrow_stub();
   grpc::ClientContext context;
-  const auto reader = stub_->GenerateStream(&context, wordy(greedy("a", 500)));
+  const auto reader = stub->GenerateStream(&context, wordy());
   v1::GenerateChunk chunk;
   std::size_t num_tokens = 0;
   const auto start = std::chrono::steady_clock::now();
@@ -67,7 +81,7 @@ TEST_F(GrpcTest, ASlowReaderIsNot) {
 }
 
 // What nobody waits for is not watched: a queue and a slow model are no reader's fault.
-TEST_F(GrpcTest, AStreamThatHasNothingToSayIsNotStalled) {
+TEST_F(UnreadTest, AStreamThatHasNothingToSayIsNotStalled) {
   serve();
   model_.hold();
   grpc::ClientContext context;
