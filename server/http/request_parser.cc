@@ -58,6 +58,11 @@ void RequestParser::refuse(int status, std::string_view message) {
   refusal_->close = true;
 }
 
+void RequestParser::refuse_long_header() {
+  refuse(431,
+         "the request line and header are over the limit of " + std::to_string(limits_.max_header_bytes) + " bytes");
+}
+
 std::size_t RequestParser::put(std::string_view bytes) {
   if (bytes.empty()) return 0;
   boost::system::error_code error;
@@ -67,13 +72,18 @@ std::size_t RequestParser::put(std::string_view bytes) {
     if (status == 413) {
       refuse(413, "the body is over the limit of " + std::to_string(limits_.max_body_bytes) + " bytes");
     } else if (status == 431) {
-      refuse(431, "the request line and header are over the limit of " + std::to_string(limits_.max_header_bytes) +
-                      " bytes");
+      refuse_long_header();
     } else {
       refuse(status, "not a valid HTTP request: " + error.message());
     }
-  } else if (!head_done_ && beast_->parser.is_header_done()) {
-    read_head();
+  } else if (!head_done_) {
+    // Beast holds to the limit only where a header comes in several pieces.
+    num_head_bytes_ += used;
+    if (num_head_bytes_ > limits_.max_header_bytes) {
+      refuse_long_header();
+    } else if (beast_->parser.is_header_done()) {
+      read_head();
+    }
   }
   return used;
 }

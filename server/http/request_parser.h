@@ -33,11 +33,13 @@ class RequestParser {
 
   void read_head();
   void refuse(int status, std::string_view message);
+  void refuse_long_header();
 
   const HttpLimits limits_;
   std::unique_ptr<Beast> beast_;
   HttpRequest request_;
   std::optional<HttpResponse> refusal_;
+  std::size_t num_head_bytes_ = 0;
   bool head_done_ = false;
 };
 
