@@ -185,7 +185,7 @@ TEST_F(HttpConnections, ABodyThatEndsEarly) {
 }
 
 TEST_F(HttpConnections, IdleOnesAreClosed) {
-  serve_with([](HttpLimits& limits) { limits.idle_timeout = milliseconds(50); });
+  serve_with([](HttpLimits& limits) { limits.idle_timeout = milliseconds(300); });
   RawClient never(port());
   RawClient once(port());
   once.send(get("/health"));
@@ -212,11 +212,11 @@ TEST_F(HttpConnections, AFullHouse) {
   EXPECT_EQ(idle.read().status, 200);
   RawClient busy(port());
   busy.send("GET /health HTTP/1.1\r\n");  // in the middle of its request
-  std::this_thread::sleep_for(milliseconds(20));
+  std::this_thread::sleep_for(milliseconds(100));
   RawClient third(port());
   third.send("GET /health HTTP/1.1\r\n");
   EXPECT_TRUE(idle.at_end());  // the idle one made room
-  std::this_thread::sleep_for(milliseconds(20));
+  std::this_thread::sleep_for(milliseconds(100));
   const RawResponse refused = ask(get("/health"));
   EXPECT_EQ(refused.status, 503);
   EXPECT_EQ(error_of(refused)["code"], "too_many_connections");
