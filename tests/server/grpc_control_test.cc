@@ -268,9 +268,17 @@ TEST_F(GrpcTest, DumpsThatWaitCanBeCancelledAndAreFew) {
   grpc::ClientContext running_context;
   const auto running = stub_->GenerateStream(&running_context, greedy("a", 400));
   const auto limit = std::chrono::steady_clock::now() + 10s;
-  while (engine_.load().num_running == 0 && std::chrono::steady_clock::now() < limit) {
-    std::this_thread::sleep_for(1ms);
-    if (engine_.load().num_waiting == 0) break;
+  // The step is held once the engine does not answer: before, it answers at once.
+  const auto answers = [this] {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + 200ms);
+    const auto reader = control_->DumpBlocks(&context, {});
+    v1::BlockDump page;
+    while (reader->Read(&page)) {
+    }
+    return reader->Finish().ok();
+  };
+  while (answers() && std::chrono::steady_clock::now() < limit) {
   }
   std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
   std::vector<std::thread> waiting;
