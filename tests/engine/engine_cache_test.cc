@@ -205,7 +205,7 @@ TEST(EngineCache, AFullQueueSaysWhenToTryAgain) {
   Reader readers[9];
   rig.gate = &gate;
   ASSERT_TRUE(rig.engine->submit(request_of(0, 5, 30), readers[0].stream()).ok());
-  while (rig.engine->load().num_running == 0) std::this_thread::yield();  // its step is under way
+  while (rig.engine->load().num_running == 0) std::this_thread::yield();  // until it is in the step
   std::size_t num_taken = 1;
   std::int32_t retry_after_ms = -1;
   for (int i = 1; retry_after_ms < 0; ++i) {
