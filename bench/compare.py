@@ -54,7 +54,7 @@ def measure_peaks(program: pathlib.Path, threads: int) -> Peaks:
         if int(of_threads) == threads and not entry.get("error_occurred"):
             found[what] = entry.get("GB/s", entry.get("Gop/s")) * 1e9
     if not found:
-        print(f"compare: no peaks for {threads} threads: shares of the limit are left out", file=sys.stderr)
+        say(f"no peaks for {threads} threads: shares of the limit are left out")
     return Peaks(found.get("read", 0.0), found.get("int8", 0.0), found.get("f32", 0.0), found.get("bf16", 0.0))
 
 
