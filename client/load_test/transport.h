@@ -1,0 +1,82 @@
+// The seam between the load test and a wire: what one request asks, what comes back and when.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace folio::client {
+
+using SteadyTime = std::chrono::steady_clock::time_point;
+
+// What one request asks for: plain data, the same for every wire.
+struct RequestSpec {
+  std::vector<std::int32_t> prompt;  // token ids; empty: `text` is the prompt
+  std::string text;
+  std::int64_t max_tokens = 128;
+  bool ignore_eos = true;
+  int n = 1;
+  float temperature = 1;
+  std::optional<float> top_p;
+  std::optional<std::int32_t> top_k;
+  std::uint64_t seed = 0;
+  std::string tenant;
+  std::optional<std::chrono::milliseconds> deadline;  // from the moment it is sent
+};
+
+// One message of an answer's stream, as its bytes were read.
+struct Arrival {
+  SteadyTime at{};
+  std::int64_t tokens = 0;      // ids in it; on a wire without ids, unknown: 0
+  std::int64_t text_bytes = 0;  // a message with neither carries no content (a role, an empty delta, usage)
+};
+
+// How a stream ended.
+struct StreamEnd {
+  // Empty: every output had its normal end (stop or length) and the stream its own. Else one word or two that group
+  // alike failures: "UNAVAILABLE", "HTTP 503", "finish ERROR", "no end", "connection".
+  std::string error;
+  std::string message;                        // the server's words, or the system's; at most 200 bytes
+  std::optional<std::int64_t> prompt_tokens;  // by the server's usage
+  std::optional<std::int64_t> cached_tokens;
+  std::optional<std::int64_t> output_tokens;
+};
+
+// Hears of one request on the transport's threads, one call at a time. After on_end nothing more comes, and the Call
+// may be destroyed from within it.
+class StreamListener {
+ public:
+  virtual ~StreamListener() = default;
+  virtual void on_arrival(const Arrival& arrival) = 0;
+  virtual void on_end(const StreamEnd& end) = 0;
+};
+
+// One request under way.
+class Call {
+ public:
+  virtual ~Call() = default;
+  // Any thread, any number of times: the stream ends soon, with the error "CANCELLED" if it has not ended before.
+  virtual void cancel() = 0;
+};
+
+// What the server says of its model before the load begins.
+struct ServedModel {
+  std::string name;
+  std::int32_t vocab_size = 0;  // 0: it does not say
+  std::int64_t max_context = 0;
+};
+
+// A wire to one server, over one or more connections used in turn. Any thread.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  // Both throw std::runtime_error with the server's words.
+  virtual ServedModel model() = 0;
+  virtual std::vector<std::int32_t> tokenize(const std::string& text) = 0;
+  // The listener outlives the call. Never blocks, never throws: what fails is told to on_end.
+  virtual std::unique_ptr<Call> start(const RequestSpec& request, StreamListener& listener) = 0;
+};
+
+}  // namespace folio::client
