@@ -255,8 +255,8 @@ class Hangup {
 
 void drain(const ServerOptions& options, Serving& serving) {
   const auto limit = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(options.drain_timeout_s));
-  log::info("draining: running requests have " + std::to_string(std::lround(options.drain_timeout_s)) + " s");
   serving.engine.stop_accepting();
+  log::info("draining: running requests have " + std::to_string(std::lround(options.drain_timeout_s)) + " s");
   const TimePoint start = std::chrono::steady_clock::now();
   const TimePoint deadline = start + limit;
   if (!serving.engine.wait_idle(deadline)) {

@@ -10,6 +10,7 @@ namespace folio {
 namespace {
 
 using ::testing::HasSubstr;
+using namespace std::string_view_literals;
 
 struct Parsed {
   int refused = 0;  // status, or 0
@@ -149,7 +150,7 @@ TEST(RequestParser, WhatIsNoRequest) {
     EXPECT_EQ(parse(bytes, 1000).refused, 400) << bytes;
     EXPECT_FALSE(parse(bytes, 1).done) << bytes;  // some are waited for, until their time is up
   }
-  EXPECT_EQ(parse_all_ways(std::string_view("GET / HTTP/1.1\r\nHost: h\r\nX: a\0b\r\n\r\n", 37)).refused, 400);
+  EXPECT_EQ(parse_all_ways("GET / HTTP/1.1\r\nHost: h\r\nX: a\0b\r\n\r\n"sv).refused, 400);
   EXPECT_EQ(parse_all_ways("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").refused, 400);
 }
 
