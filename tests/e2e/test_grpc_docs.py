@@ -3,7 +3,6 @@ show, and their Python blocks run, as one program each."""
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
