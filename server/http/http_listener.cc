@@ -183,6 +183,7 @@ class HttpListener::Impl final : public ConnectionHost {
   const int port_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   asio::steady_timer accept_pause_;
+  log::Limited no_file_log_{log::Level::kWarn};
   asio::steady_timer check_timer_;
   bool checks_ = false;  // check_all runs: while there is a connection
   std::set<std::shared_ptr<Connection>> connections_;
@@ -207,7 +208,7 @@ asio::awaitable<void> HttpListener::Impl::accept() {
     }
     if (!acceptor_.is_open()) break;
     // No file for it, most likely. It waits in the system's queue; trying again at once would only spin.
-    log::warn("http: a connection could not be taken: " + failure.message());
+    no_file_log_.write("http: a connection could not be taken: " + failure.message());
     make_room();
     accept_pause_.expires_after(kAcceptPause);
     co_await accept_pause_.async_wait(asio::redirect_error(asio::use_awaitable, failure));
