@@ -10,8 +10,13 @@ from support import Joined, chat, generate
 GREEDY_PROMPT = "The capital of France is"
 
 
+DEBUG = (*HttpCase.FLAGS, "--log-level", "debug")
+
+
 class Text(HttpCase):
     """Kind 1: the same bytes, whichever way they come."""
+
+    FLAGS = DEBUG
 
     def everywhere(self, prompt, max_tokens, grpc_fields=None, **fields):
         """Whole, streamed and gRPC's answer are one text; -> the whole one's choice and usage"""
@@ -103,7 +108,7 @@ class Text(HttpCase):
             answer = self.complete("x", max_tokens=8, logit_bias=bias)
             self.assertEqual(answer["usage"]["completion_tokens"], 8)
             self.stream("/v1/completions", prompt="x", max_tokens=8, logit_bias=bias)
-        self.assertFalse([line for line in self.server.lines if "protobuf" in line])
+        self.assertFalse([line for line in self.server.lines if "protobuf: " in line])
 
     def test_logprobs(self):
         whole = self.complete(GREEDY_PROMPT, max_tokens=6, logprobs=3)["choices"][0]
@@ -128,6 +133,8 @@ class Text(HttpCase):
 
 class Input(HttpCase):
     """Kind 2, and every wrong value by its name."""
+
+    FLAGS = DEBUG
 
     def test_t02_control_markers_in_a_message(self):
         def prompt_of(messages):
@@ -217,10 +224,16 @@ class Input(HttpCase):
         self.refused(400, "model", "/v1/completions", rb'{"prompt":"x","model":"\ud800"}')
 
     def test_a10_nothing_forges_a_header_or_an_event(self):
-        for label in (b"a\rb", b"a\nb", b"a\x00b"):
+        for label in (b"a\rb", b"a\nb", b"a\x00b", b"a\x7fb"):
             with RawSocket(self.server.http_port) as raw:
                 raw.send(b"GET /health HTTP/1.1\r\nHost: h\r\nX-Request-Id: " + label + b"\r\n\r\n")
                 self.assertTrue(raw.read_until(b"\r\n").startswith(b"HTTP/1.1 400 "))
+        for folded in (b"a\r\n b", b"a\r\n\tX-Evil: 1"):  # a line that goes on in the next one: its break is a space
+            with RawSocket(self.server.http_port) as raw:
+                raw.send(b"GET /health HTTP/1.1\r\nHost: h\r\nX-Request-Id: " + folded + b"\r\n\r\n")
+                answer = raw.read_until(b"}")
+            self.assertTrue(answer.startswith(b"HTTP/1.1 200 "))
+            self.assertNotIn(b"\r\nX-", answer)
         for label in ("a%0d%0aX-Evil: 1", "\u00e9", "a b"):
             _, headers, _ = self.call("GET", "/health", **{"X-Request-Id": label.encode("latin-1")})
             self.assertNotIn("X-Evil", headers)
@@ -230,6 +243,23 @@ class Input(HttpCase):
         self.assertEqual(stream.text[0], "\n" * 20)
         for line in self.server.lines:
             self.assertRegex(line, r"^\d{4}-\d\d-\d\d ")
+
+    def test_a10_one_line_of_the_log_a_request(self):
+        def answers():
+            return [line.partition("http: ")[2] for line in self.server.lines if " debug: http: " in line]
+
+        before = len(answers())
+        paths = ["/no/such%0d%0apath", "/caf\u00e9", "/health?" + "x" * 5000]
+        with RawSocket(self.server.http_port) as raw:
+            for path in paths:
+                raw.send(f"GET {path} HTTP/1.1\r\nHost: h\r\nX-Request-Id: a%0d%0ahttp: forged\r\n\r\n".encode())
+                raw.read_until(b"}}" if "health" not in path else b"ok")
+        for number in range(5):
+            self.complete("x", max_tokens=1, stream=False, user=f"u\n2026-11-30 00:00:00.000 debug: http: {number}")
+        self.stream("/v1/completions", prompt="x", max_tokens=3)
+        self.assertEqual(len(answers()) - before, len(paths) + 6, answers()[before:])
+        for line in answers()[before:]:
+            self.assertRegex(line, r"^(GET|POST) /[!-~\u00e9]* \d{3}$")
 
     def test_a05_large_and_wrong_bodies(self):
         port = self.server.http_port
