@@ -90,8 +90,8 @@ class Generate(ServerCase):
     def test_s08_back_to_back_streams_on_one_channel(self):
         expected = {n: self.unary(generate(WORDS, max_tokens=n)).outputs[0] for n in (1, 2, 3, 17)}
         pauses = random.Random(1)
-        for i in range(100):
-            count = (1, 2, 3, 17)[i % 4]
+        for i in range(200):
+            count = (1, 2, 3, 17)[i % 4] if i % 20 < 4 else 2
             chunks = []
             for chunk in self.stub.GenerateStream(generate(WORDS, max_tokens=count)):
                 chunks.append(chunk)

@@ -1,11 +1,15 @@
 """The HTTP front of the real server on the default model: kinds 1 and 2 of the field's reports and what of kind 5 is
 input, with gRPC's answer beside HTTP's."""
 
+import json
 import random
+import time
 import unittest
 
-from http_support import EMOJI, HttpCase, RawSocket
-from support import Joined, chat, generate
+import grpc
+
+from http_support import EMOJI, HttpCase, RawSocket, StrictStream
+from support import GEMMA3, Code, Joined, chat, generate, pb
 
 GREEDY_PROMPT = "The capital of France is"
 
@@ -79,12 +83,21 @@ class Text(HttpCase):
     def test_s08_many_streams_on_one_connection(self):
         connection = self.connection()
         prompts = ["One", "Two, three", "The sea", GREEDY_PROMPT]
-        expected = {prompt: self.complete(prompt, max_tokens=6)["choices"][0]["text"] for prompt in prompts}
+        expected = {(prompt, count): self.complete(prompt, max_tokens=count)["choices"][0]["text"]
+                    for prompt in prompts for count in (1, 2, 3, 17)}
         dice = random.Random(1)
-        for _ in range(60):
-            prompt = dice.choice(prompts)
-            stream = self.stream("/v1/completions", connection, prompt=prompt, max_tokens=6)
-            self.assertEqual(stream.text[0], expected[prompt])
+        for number in range(200):
+            prompt, count = dice.choice(prompts), (1, 2, 3, 17)[number % 4] if number % 20 < 4 else 2
+            body = {"prompt": prompt, "max_tokens": count, "temperature": 0, "stream": True}
+            connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            pieces = []
+            while piece := answer.read1(dice.choice((1, 7, 4096))):
+                pieces.append(piece)
+                if dice.random() < 0.005:
+                    time.sleep(0.05)
+            stream = StrictStream(self, b"".join(pieces).decode(), is_chat=False, with_usage=False)
+            self.assertEqual(stream.text[0], expected[prompt, count])
         connection.close()
 
     def test_s09_chat_streams_by_the_letter(self):
@@ -131,6 +144,20 @@ class Text(HttpCase):
         self.assertEqual(bytes(chat_logprobs[0]["bytes"]).decode(), chat_logprobs[0]["token"])
 
 
+class Gemma(HttpCase):
+    """S04: SentencePiece-style pieces, over server-sent events."""
+
+    MODEL = GEMMA3
+
+    def test_s04_spaces(self):
+        for prompt in (GREEDY_PROMPT, "a  b\t\tc\n    d", "def f():\n    return", "  leading"):
+            whole = self.complete(prompt, max_tokens=12)
+            stream = self.stream("/v1/completions", prompt=prompt, max_tokens=12)
+            self.assertEqual(stream.text[0], whole["choices"][0]["text"])
+            self.assertEqual(self.stub.Generate(generate(prompt, max_tokens=12)).outputs[0].text, stream.text[0])
+        self.assertEqual(self.stream("/v1/completions", prompt=GREEDY_PROMPT, max_tokens=1).text[0][0], " ")
+
+
 class Input(HttpCase):
     """Kind 2, and every wrong value by its name."""
 
@@ -157,7 +184,12 @@ class Input(HttpCase):
     def test_t03_bytes_without_a_token(self):
         for text in ("a\u0004b", "\U00050000x", "\U00090000x"):
             self.complete(text, max_tokens=1)
-        self.refused(400, "prompt", "/v1/completions", {"prompt": "\u0013"})
+        for nothing in ("\u0013", "\u0006\u0014\u0016\u001d"):
+            self.refused(400, "prompt", "/v1/completions", {"prompt": nothing})
+            with self.assertRaises(grpc.RpcError) as error:
+                self.stub.Generate(generate(nothing))
+            self.assertEqual(error.exception.code(), Code.INVALID_ARGUMENT)
+            self.assertFalse(self.stub.Tokenize(pb.TokenizeRequest(text=nothing)).tokens)
         self.refused(400, "prompt", "/v1/completions", {"prompt": ""})
 
     def test_t06_bodies_that_are_not_utf8(self):
@@ -169,6 +201,20 @@ class Input(HttpCase):
         for escape in (r"\ud83d", r"\ude00\ud83d"):
             self.refused(400, "prompt", "/v1/completions", b'{"prompt":"' + escape.encode() + b'"}')
         self.assertEqual(self.call("POST", "/v1/completions", rb'{"prompt":"\ud83d\ude00","max_tokens":1}')[0], 200)
+
+    def test_t07_digits_and_words(self):
+        """What the tokenizer's own tests hold against the reference for thousands of lines, here through the door."""
+        def tokens(text):
+            answer = self.call("POST", "/tokenize", {"prompt": text, "return_token_strs": True})[2]
+            self.assertEqual(list(self.stub.Tokenize(pb.TokenizeRequest(text=text)).tokens), answer["tokens"])
+            self.assertEqual(self.call("POST", "/detokenize", {"tokens": answer["tokens"]})[2]["prompt"], text)
+            return answer
+
+        self.assertEqual(tokens("2024-11-30")["token_strs"], list("2024-11-30"))
+        self.assertEqual(tokens(" Vi\u1ec7t")["tokens"], [10506, 25275, 225, 100])
+        for text in ("don't DON'T", *(" " * count + "x" for count in range(1, 10)), "trailing   ", "\r\n\n\t", "a\u00a0b", "\u2028\u2029",
+                     "\u3000\ufeff\u200b", "e\u0301", "\u0661\u0662\u0663"):
+            tokens(text)
 
     def test_t08_templates(self):
         def tokens(messages):

@@ -150,6 +150,26 @@ class Ends(unittest.TestCase):
             again.bind(("127.0.0.1", port))
         server.close()
 
+    def test_a03_a_long_prefill_and_a_queue(self):
+        server = Server(SMOLLM2, "--kv-blocks", "1100", "--drain-timeout", "1", "--max-num-seqs", "1")
+        sockets = [RawSocket(server.http_port) for _ in range(6)]
+        for number, raw in enumerate(sockets):  # a prompt of some seconds, and five behind it
+            raw.post("/v1/completions", {"prompt": [number + 5] * 8000, "max_tokens": 1, "stream": number % 2 == 0})
+        end = time.monotonic() + 10
+        while (server.load().num_running, server.load().num_waiting) != (1, 5):
+            self.assertLess(time.monotonic(), end, server.load())
+            time.sleep(0.01)
+        server.terminate()
+        start = time.monotonic()
+        for number, raw in enumerate(sockets):
+            answer = raw.read_until(b"service_unavailable")
+            self.assertIn(b"the server is shutting down", answer)
+            self.assertTrue(number % 2 == 0 or answer.startswith(b"HTTP/1.1 503 "), answer)
+            raw.socket.close()
+        self.assertEqual(server.wait_exit(5), 0)
+        self.assertLess(time.monotonic() - start, 3)
+        server.close()
+
     def test_while_the_model_loads(self):
         server = Server(SMOLLM2, "--kv-blocks", "64", wait=False)
         try:
