@@ -36,7 +36,8 @@ def blocks(text, language):
 
 
 def commands(block):
-    """[(command, what it prints)] of a console block: a command goes on while its lines end in a backslash or a quote is open."""
+    """[(command, what it prints)] of a console block: a command goes on while its lines end in a backslash or a quote is
+    open."""
     out = []
     for line in block.splitlines():
         if line.startswith("$ "):

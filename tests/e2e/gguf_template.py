@@ -1,4 +1,5 @@
-"""A copy of a tiny model that has a chat template: the file format's header is read, a key is added, the tensors follow as they were."""
+"""A copy of a tiny model that has a chat template: the file's header is read, a key is added, the tensors follow as they
+were."""
 
 import struct
 

@@ -36,7 +36,8 @@ class Crowd(HttpCase):
     FLAGS = ("--kv-blocks", "400", "--max-num-seqs", "4", "--max-queue", "64", "--check-invariants")
 
     def health_times(self):
-        probe = subprocess.Popen([sys.executable, "-c", PROBE, str(self.server.http_port)], stdout=subprocess.PIPE, text=True)
+        command = [sys.executable, "-c", PROBE, str(self.server.http_port)]
+        probe = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         probe.stdout.readline()
         return probe
 
@@ -105,12 +106,12 @@ class Crowd(HttpCase):
                 self.complete(**SHORT)
             return time.monotonic() - start
 
-        long = {"prompt": [3, 7, 9], "max_tokens": 480, "logprobs": 20, "ignore_eos": True, "stream": True, "temperature": 0}
-        expected = self.stream("/v1/completions", **{name: value for name, value in long.items() if name != "stream"})
+        long = {"prompt": [3, 7, 9], "max_tokens": 480, "logprobs": 20, "ignore_eos": True, "temperature": 0}
+        expected = self.stream("/v1/completions", **long)
         before, alone = self.server.of_status("VmRSS"), seconds()
         sleepers = [RawSocket(self.server.http_port, receive_buffer=4096) for _ in range(32)]
         for raw in sleepers:
-            raw.post("/v1/completions", long)
+            raw.post("/v1/completions", {**long, "stream": True})
         self.server.wait_idle(30)  # the engine waits for no reader
         self.assertLess(self.server.of_status("VmRSS") - before, 50 << 10)
         self.assertLess(seconds(), 1.5 * alone + 0.2)

@@ -212,8 +212,8 @@ class Input(HttpCase):
 
         self.assertEqual(tokens("2024-11-30")["token_strs"], list("2024-11-30"))
         self.assertEqual(tokens(" Vi\u1ec7t")["tokens"], [10506, 25275, 225, 100])
-        for text in ("don't DON'T", *(" " * count + "x" for count in range(1, 10)), "trailing   ", "\r\n\n\t", "a\u00a0b", "\u2028\u2029",
-                     "\u3000\ufeff\u200b", "e\u0301", "\u0661\u0662\u0663"):
+        for text in ("don't DON'T", *(" " * count + "x" for count in range(1, 10)), "trailing   ", "\r\n\n\t", "a\u00a0b",
+                     "\u2028\u2029", "\u3000\ufeff\u200b", "e\u0301", "\u0661\u0662\u0663"):
             tokens(text)
 
     def test_t08_templates(self):

@@ -36,7 +36,8 @@ class Commands(HttpCase):
         for command, shown in found:
             with self.subTest(command):
                 command = command.replace("127.0.0.1:8080", f"127.0.0.1:{self.server.http_port}")
-                command = command.replace("localhost:8080", f"localhost:{secure.http_port}").replace("ca.pem", self.authority)
+                command = command.replace("localhost:8080", f"localhost:{secure.http_port}")
+                command = command.replace("ca.pem", self.authority)
                 check_alike(self, run(command, KEY=KEY), shown, VOLATILE)
 
     def secure_server(self):

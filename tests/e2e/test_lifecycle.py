@@ -127,7 +127,8 @@ class Lifecycle(unittest.TestCase):
                           ("--grpc-port", "0", "--control-listen", f"127.0.0.1:{first.control_port}"),
                           ("--grpc-port", str(taken), "--control-listen", "off"),
                           ("--grpc-port", "0", "--control-listen", "off", "--http-port", str(first.http_port)),
-                          ("--grpc-port", "0", "--control-listen", "off", "--http-port", str(first.http_port), "--host", "0.0.0.0"),
+                          ("--grpc-port", "0", "--control-listen", "off", "--http-port", str(first.http_port), "--host",
+                           "0.0.0.0"),
                           ("--grpc-port", "0", "--control-listen", "off", "--http-port", str(taken))):
                 if "--http-port" not in flags:
                     flags += ("--http-port", "off")

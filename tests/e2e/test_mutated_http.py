@@ -37,14 +37,17 @@ def bodies():
               "min_tokens": 1, "stop": ["ab", "\u6f22"], "stop_token_ids": [11, 12], "n": 2, "priority": 1, "tenant": TENANT,
               "request_id": "label", "time_limit_ms": 2000, "skip_special_tokens": False, "cache_salt": "salt", "user": "u",
               "stream_options": None, "response_format": {"type": "text"}}
-    messages = [{"role": "system", "content": "s"}, {"role": "user", "content": [{"type": "text", "text": "h\u00e9"}], "name": "x"}]
+    messages = [{"role": "system", "content": "s"},
+                {"role": "user", "content": [{"type": "text", "text": "h\u00e9"}], "name": "x"}]
     stream = {"stream": True, "stream_options": {"include_usage": True}}
     completions, chats = "/v1/completions", "/v1/chat/completions"
-    return [(completions, {"prompt": [5, 6, 7], "logprobs": 3, **common}), (completions, {"prompt": "The sea", **common, **stream}),
+    return [(completions, {"prompt": [5, 6, 7], "logprobs": 3, **common}),
+            (completions, {"prompt": "The sea", **common, **stream}),
             (completions, {"prompt": "The sea \u00e9\U0001F999", "max_tokens": 3, "prompt_logprobs": 2}),
             (completions, {"prompt": ["one"], "max_tokens": 2, "echo": True, "logprobs": 0, "ignore_eos": True}),
             (completions, {"prompt": list(range(60)), "max_tokens": 2, "cache_pin_ms": 50}),
-            (chats, {"messages": messages, "logprobs": True, "top_logprobs": 2, "chat_template_kwargs": {"a": [1, {"b": None}]}, **common}),
+            (chats, {"messages": messages, "logprobs": True, "top_logprobs": 2,
+                     "chat_template_kwargs": {"a": [1, {"b": None}]}, **common}),
             (chats, {"messages": messages, "max_completion_tokens": 3, **stream}),
             ("/tokenize", {"prompt": "a \u6f22 <|im_end|>", "parse_special": True, "return_token_strs": True}),
             ("/tokenize", {"messages": messages, "add_generation_prompt": False}),
@@ -174,7 +177,8 @@ class MutatedHttp(unittest.TestCase):
                 pass  # refused and closed while it was sent
             try:
                 if b"HEAD " in data[1:]:  # which of the answers has a body cannot be told
-                    return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3}) ", raw.socket.makefile("rb").read())]
+                    whole = raw.socket.makefile("rb").read()
+                    return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3}) ", whole)]
                 found = answers(raw.socket.makefile("rb"), data.partition(b" ")[0].decode("latin-1"))
             except ConnectionResetError:
                 return []  # closed with more of it on the way

@@ -15,7 +15,7 @@ from support import TINY, Code, Server, chat, pb
 WORDS = "\u6f22" + EMOJI + "\n100 % no"
 TEMPLATE = (
     "{% for m in messages %}"
-    "{% if m.role == 'system' and not loop.first %}{{ raise_exception('system comes first: " + WORDS.replace("\n", "\\n") + "') }}{% endif %}"
+    "{% if m.role == 'system' and not loop.first %}{{ raise_exception('system comes first: WORDS') }}{% endif %}"
     "{% if m.role in ('user', 'assistant') and not loop.first and m.role == messages[loop.index0 - 1].role %}"
     "{{ raise_exception('roles must alternate') }}{% endif %}"
     "{% if m.role not in ('system', 'user', 'assistant') %}{{ raise_exception('no role ' ~ m.role) }}{% endif %}"
@@ -24,7 +24,7 @@ TEMPLATE = (
     "{% if m.content == 'nested' %}{% for i in range(90000) %}{% for j in range(90000) %}{% endfor %}{% endfor %}{% endif %}"
     "{% if m.content == 'nothing' %}{{ no_such_thing.at_all }}{% endif %}"
     "{% if m.content == 'long' %}{{ raise_exception('" + "\u6f22" * 3000 + "') }}{% endif %}"
-    "<{{ m.role }}>{{ m.content }}{% endfor %}")
+    "<{{ m.role }}>{{ m.content }}{% endfor %}").replace("WORDS", WORDS.replace("\n", "\\n"))
 USER = ("user", "hi")
 # Conversations that the template or its limits refuse, and what the answer says of it.
 REFUSED = [([USER, USER], "roles must alternate"), ([USER, ("assistant", ""), ("assistant", "x")], "roles must alternate"),
