@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "server/acceptor.h"
 #include "server/tls.h"
 
 namespace folio {
@@ -46,15 +47,16 @@ class GrpcListener {
   GrpcListener(const GrpcListener&) = delete;
   GrpcListener& operator=(const GrpcListener&) = delete;
 
-  int port() const { return port_; }
+  int port() const { return acceptor_.port(); }
   void set_serving(bool serving);
   // Refuses new calls, waits for those that run until the deadline, cancels the others. Blocks. Once.
   void shutdown(TimePoint deadline);
 
  private:
+  Acceptor acceptor_;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> newcomers_;  // where the server takes connections
   std::vector<std::string> service_names_;
-  int port_ = 0;
 };
 
 // Sends the libraries' own logs to folio's, and turns on health and reflection for listeners built later. Once, early.

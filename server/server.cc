@@ -181,13 +181,15 @@ ListenerOptions listener_options(const ServerOptions& o, const std::optional<Tls
   return out;
 }
 
-HttpOptions http_options(const ServerOptions& o, const std::optional<TlsFiles>& tls, const ApiKeys& keys) {
+HttpOptions http_options(const ServerOptions& o, const std::optional<TlsFiles>& tls, const ApiKeys& keys,
+                         WriteWatch& watch) {
   HttpOptions out;
   out.host = o.host;
   out.port = static_cast<std::uint16_t>(std::stoi(o.http_port));
   out.cors_allow_origin = o.cors_allow_origin;
   out.tls = tls;
   out.limits.write_timeout = milliseconds(o.write_timeout_s);
+  out.on_write_timeout = [&watch] { watch.count_ended(); };
   if (keys.required()) {
     out.authorize = [&keys](const std::vector<std::string_view>& fields) { return keys.authorize(fields); };
   }
@@ -197,13 +199,13 @@ HttpOptions http_options(const ServerOptions& o, const std::optional<TlsFiles>& 
 // The three listeners; HTTP and the control one may be off. All have the same certificate and ask for the same of
 // clients.
 struct Listeners {
-  Listeners(const ServerOptions& options, const std::optional<TlsFiles>& tls, const ApiKeys& keys,
+  Listeners(const ServerOptions& options, const std::optional<TlsFiles>& tls, const ApiKeys& keys, WriteWatch& watch,
             GenerationService& generation, ControlService& control)
       : user(options.host + ":" + std::to_string(options.grpc_port),
              {{&generation, v1::Generation::service_full_name()}}, listener_options(options, tls)) {
     log::info("gRPC on " + options.host + ":" + std::to_string(user.port()));
     if (options.http_port != "off") {
-      http.emplace(http_options(options, tls, keys));
+      http.emplace(http_options(options, tls, keys, watch));
       log::info("HTTP on " + options.host + ":" + std::to_string(http->port()));
     }
     if (options.control_listen == "off") return;
@@ -279,7 +281,7 @@ void run_server(const ServerOptions& options, StopSignal& stop) {
   const GrpcDoor door{keys, watch};
   GenerationService generation_service(door);
   ControlService control_service(door, [&stop] { stop.request(); });
-  Listeners listeners(options, tls, keys, generation_service, control_service);
+  Listeners listeners(options, tls, keys, watch, generation_service, control_service);
 
   Loader loader(options, stop);
   stop.wait([&loader] { return loader.done(); });

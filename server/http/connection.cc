@@ -87,6 +87,7 @@ void Connection::end_if_idle() {
 void Connection::check(TimePoint time) {
   if (time >= write_deadline_) {
     log::debug("http: a peer took nothing in time, its connection is closed");
+    if (call_ && host_.options.on_write_timeout) host_.options.on_write_timeout();
     return close();
   }
   if (call_ && transport_->silence(time) >= host_.options.limits.silence_timeout) {

@@ -23,15 +23,10 @@ HttpResponse json_response(std::string body) {
   return out;
 }
 
-HttpResponse refused(const Error& error) {
+HttpResponse refused(Error error) {
+  // An answer that is too large. Not 429, which says that it may be tried again.
+  if (error.code == ErrorCode::kResourceExhausted) error.code = ErrorCode::kInvalidArgument;
   return error_response(with_openai_names(error, OpenAiCall::kCompletion));
-}
-
-constexpr const char* kAskForParts = "ask for parts of it";
-
-// Not 429, which says that it may be tried again.
-HttpResponse too_large(const Error& error) {
-  return error_response({ErrorCode::kInvalidArgument, error.message});
 }
 
 Result<v1::TokenizeResponse> tokenize_text(const Generation& generation, ObjectReader& in, std::string text) {
@@ -82,7 +77,7 @@ HttpResponse answer_tokenize(const Generation& generation, const std::string& bo
   if (with_pieces && !prompt) in.fail("return_token_strs", "only together with prompt");
   const auto tokenized = prompt ? tokenize_text(generation, in, std::move(*prompt)) : tokenize_chat(generation, in);
   if (!tokenized) return refused(tokenized.error());
-  if (const auto error = check_answer_size(tokenized->ByteSizeLong(), kAskForParts)) return too_large(*error);
+  if (const auto error = check_answer_size(tokenized->ByteSizeLong(), kAskForParts)) return refused(*error);
   return json_response(tokenize_json(generation, *tokenized, with_pieces));
 }
 
@@ -102,7 +97,7 @@ HttpResponse answer_detokenize(const Generation& generation, const std::string& 
   if (const auto error = in.finish()) return refused(*error);
   const auto text = generation.detokenize(request);
   if (!text) return refused(text.error());
-  if (const auto error = check_answer_size(text->ByteSizeLong(), kAskForParts)) return too_large(*error);
+  if (const auto error = check_answer_size(text->ByteSizeLong(), kAskForParts)) return refused(*error);
   std::string out;
   JsonObject object(out);
   object.text("prompt", text->text());

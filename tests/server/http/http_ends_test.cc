@@ -1,4 +1,6 @@
 // Clients that go away, read slowly or not at all, and the server's own end.
+#include <atomic>
+
 #include "tests/server/http/http_fixture.h"
 
 namespace folio::test {
@@ -94,6 +96,8 @@ TEST_F(HttpEnds, AHalfCloseIsNoCancel) {
 
 // A02: what nobody reads stays in the stream, and other callers do not feel it.
 TEST_F(HttpEnds, AReaderThatStopsIsEnded) {
+  std::atomic<int> num_ended{0};
+  options_.on_write_timeout = [&num_ended] { ++num_ended; };
   serve();
   const std::string request =
       post("/v1/completions", completion(R"(,"max_tokens": 500, "n": 8, "logprobs": 20, "stream": true)"));
@@ -105,6 +109,7 @@ TEST_F(HttpEnds, AReaderThatStopsIsEnded) {
   EXPECT_GE(clock_.now() - start, milliseconds(300));
   EXPECT_EQ(complete("").status, 200);
   EXPECT_FALSE(sleeper.read_until("[DONE]").ends_with("[DONE]"));
+  EXPECT_EQ(num_ended.load(), 1);
 }
 
 TEST_F(HttpEnds, AReaderThatIsOnlySlowGetsEverything) {
