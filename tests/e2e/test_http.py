@@ -290,6 +290,12 @@ class Input(HttpCase):
         for line in self.server.lines:
             self.assertRegex(line, r"^\d{4}-\d\d-\d\d ")
 
+    def test_a09_no_other_site_is_named_unless_it_is_set(self):
+        site = {"Origin": "https://app.example", "Access-Control-Request-Method": "POST"}
+        for method, path in (("OPTIONS", "/v1/completions"), ("GET", "/v1/models"), ("GET", "/no/such/path")):
+            _, headers, _ = self.call(method, path, **site)
+            self.assertFalse([name for name in headers if name.lower().startswith("access-control-")], path)
+
     def test_a10_one_line_of_the_log_a_request(self):
         def answers():
             return [line.partition("http: ")[2] for line in self.server.lines if " debug: http: " in line]
