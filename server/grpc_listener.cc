@@ -19,6 +19,10 @@ constexpr int kMinPingIntervalMs = 5'000;
 
 void set_transport_options(grpc::ServerBuilder& builder, const ListenerOptions& options) {
   builder.SetMaxReceiveMessageSize(GrpcListener::kMaxRequestBytes);
+  // The library looks at a message's size when all of it is there, however large a peer makes it: this ends its call.
+  grpc::ResourceQuota arriving("arriving messages");
+  arriving.Resize(GrpcListener::kMaxArrivingBytes);
+  builder.SetResourceQuota(arriving);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, GrpcListener::kMaxMetadataBytes);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, GrpcListener::kMaxStreamsPerConnection);
   // The library inflates a message before it looks at its size: a small one could take gigabytes.

@@ -33,6 +33,8 @@ struct ListenerOptions {
 class GrpcListener {
  public:
   static constexpr int kMaxRequestBytes = 16 << 20;
+  // Of all messages that are arriving, together.
+  static constexpr std::size_t kMaxArrivingBytes = std::size_t{256} << 20;
   static constexpr int kMaxMetadataBytes = 8 << 10;
   static constexpr int kMaxStreamsPerConnection = 2048;  // calls at once; a client keeps the others until there is room
 
