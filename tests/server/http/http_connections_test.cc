@@ -42,6 +42,34 @@ TEST_F(HttpConnections, ARequestByteByByte) {
   EXPECT_EQ(client.read().status, 200);
 }
 
+TEST_F(HttpConnections, EmptyLinesBetweenRequests) {
+  serve();
+  RawClient client(port());
+  const std::string request = post("/v1/completions", completion(R"(,"max_tokens": 1)"));
+  client.send("\r\n\r\n" + request + "\r\n" + request + "\r\n");
+  EXPECT_EQ(client.read().status, 200);
+  EXPECT_EQ(client.read().status, 200);
+  client.send("\r");
+  std::this_thread::sleep_for(milliseconds(20));
+  client.send("\n" + get("/health"));
+  EXPECT_EQ(client.read().status, 200);
+  RawClient leaves(port());
+  leaves.send("\r");
+  leaves.half_close();
+  EXPECT_TRUE(leaves.at_end());
+}
+
+TEST_F(HttpConnections, ATrailerLongerThanTheLibraryTakes) {
+  serve();
+  RawClient client(port());
+  client.send(
+      "POST /tokenize HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "0\r\nX: " +
+      std::string(70'000, 'x') + "\r\n\r\n");
+  EXPECT_EQ(client.read().status, 400);
+  EXPECT_TRUE(client.at_end());
+}
+
 TEST_F(HttpConnections, ChunkedBodies) {
   serve();
   RawClient client(port());

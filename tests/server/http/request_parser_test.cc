@@ -72,6 +72,17 @@ TEST(RequestParser, ARequestWithABody) {
   EXPECT_EQ(parsed.rest, "GET /next");
 }
 
+TEST(RequestParser, ATargetAsForAProxy) {
+  const auto target = [](const std::string& sent) {
+    return parse_all_ways("GET " + sent + " HTTP/1.1\r\nHost: h\r\n\r\n").request.target;
+  };
+  EXPECT_EQ(target("http://h:8080/v1/models?x"), "/v1/models?x");
+  EXPECT_EQ(target("HTTPS://h/"), "/");
+  EXPECT_EQ(target("http://h"), "/");
+  EXPECT_EQ(target("//h/health"), "//h/health");
+  EXPECT_EQ(target("/http://h/health"), "/http://h/health");
+}
+
 TEST(RequestParser, Chunks) {
   const std::string head = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
   const Parsed parsed = parse_all_ways(head + "3\r\nabc\r\nA;name=value\r\n0123456789\r\n0\r\nTrailer: x\r\n\r\nrest");
@@ -128,6 +139,19 @@ TEST(RequestParser, AHeaderOverTheLimit) {
   for (int i = 0; i < 10'000; ++i) many += "X-" + std::to_string(i) + ": 1\r\n";
   EXPECT_EQ(parse(head + many + "\r\n", 4096).refused, 431);
   EXPECT_EQ(parse("GET /" + std::string(1U << 20U, 'a') + " HTTP/1.1\r\n", 4096).refused, 431);
+}
+
+// Where Beast throws: above 64 KiB in one piece.
+TEST(RequestParser, AFieldLongerThanTheLibraryTakes) {
+  const std::string field = "X: " + std::string(70'000, 'x') + "\r\n\r\n";
+  EXPECT_EQ(parse("GET / HTTP/1.1\r\nHost: h\r\n" + field, 100'000).refused, 431);
+  const Parsed trailer =
+      parse("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" + field, 100'000);
+  EXPECT_EQ(trailer.refused, 400);
+  EXPECT_THAT(trailer.message, HasSubstr("trailer"));
+  const std::string name = std::string(70'000, 'n') + ": x\r\n\r\n";
+  EXPECT_EQ(parse("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" + name, 100'000).refused,
+            400);
 }
 
 TEST(RequestParser, WhatIsNoRequest) {
