@@ -143,6 +143,10 @@ Result<json> parse_json_object(std::string_view text) {
   if (const std::size_t bad = first_invalid_byte(text); bad < text.size()) {
     return invalid_field("body", "not valid UTF-8 at byte " + std::to_string(bad));
   }
+  // The library takes it for the end of the text, and would pass over what follows.
+  if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    return invalid_field("body", "not valid JSON at byte " + std::to_string(nul + 1));
+  }
   TreeBuilder builder;
   if (!json::sax_parse(text.begin(), text.end(), &builder)) return builder.error();
   return std::move(builder.root());

@@ -33,6 +33,13 @@ TEST(ParseJson, NamesThePlaceOfASyntaxError) {
   EXPECT_THAT(refusal(R"({"n": 01})"), HasSubstr("not valid JSON"));
 }
 
+TEST(ParseJson, NothingIsPassedOverAfterANul) {
+  using namespace std::string_literals;
+  EXPECT_EQ(refusal("{\"n\": 1}\0"s), "body: not valid JSON at byte 9");
+  EXPECT_EQ(refusal("{\"n\": 1}\0 and more"s), "body: not valid JSON at byte 9");
+  EXPECT_TRUE(parse_json_object(R"({"prompt": "\u0000"})"));
+}
+
 TEST(ParseJson, NumbersBeyondADoubleAreNamed) {
   EXPECT_EQ(refusal(R"({"temperature": 1e999})"), "temperature: the number is too large");
   EXPECT_EQ(refusal(R"({"a": {"b": [0, -1e400]}})"), "a.b[1]: the number is too large");
