@@ -7,7 +7,9 @@ namespace folio {
 // Raises what is allowed now towards what may be allowed, as far as connections need it. Once, early.
 void raise_open_files();
 
-// As many may be connections, so that none is taken that then has nothing to read a model with.
-std::size_t max_connection_files();
+// Left to everything else than callers' connections, such as the model's file.
+inline constexpr std::size_t kSpareFiles = 128;
+// As many may be connections, so that `spare` are left; half of them where that would be more.
+std::size_t max_connection_files(std::size_t spare = kSpareFiles);
 
 }  // namespace folio

@@ -80,7 +80,8 @@ bool lacks_files(int failure) {
 
 }  // namespace
 
-Acceptor::Acceptor(const std::string& address, int silence_ms) {
+Acceptor::Acceptor(const std::string& address, int silence_ms, std::size_t num_spare_files)
+    : num_spare_files_(num_spare_files) {
   const Addresses found = resolve(address);
   int failure = 0;
   for (const addrinfo* each = found.get(); each != nullptr; each = each->ai_next) {
@@ -145,7 +146,7 @@ void Acceptor::accept_all(int listening_fd) {
       continue;
     }
     // The system gives the lowest free number: this one says how many are open.
-    if (static_cast<std::size_t>(fd) >= max_connection_files()) {
+    if (static_cast<std::size_t>(fd) >= max_connection_files(num_spare_files_)) {
       warnings_.write("grpc: too many connections, one is closed");
       close(fd);
       continue;

@@ -4,7 +4,7 @@
 // which the process has no file. Here such a connection waits until there is one; and so many connections are taken
 // that some files are left for everything else.
 #pragma once
-#include <atomic>
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <thread>
@@ -22,7 +22,8 @@ class Acceptor {
   // Binds every address that "host:port" stands for (port 0: any free one, the same for all). Throws std::runtime_error
   // naming `address` and the system's reason. A port on which another process listens is never shared.
   // `silence_ms`: a connection on which bytes of ours are not acknowledged for so long is given up by the system.
-  Acceptor(const std::string& address, int silence_ms);
+  // `num_spare_files`: a connection that would leave fewer is closed at once.
+  Acceptor(const std::string& address, int silence_ms, std::size_t num_spare_files);
   ~Acceptor();  // stop
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
@@ -37,6 +38,7 @@ class Acceptor {
   void run();
   void accept_all(int listening_fd);
 
+  const std::size_t num_spare_files_;
   std::vector<int> sockets_;
   int wake_ = -1;  // readable: stop
   int port_ = 0;

@@ -16,6 +16,8 @@ namespace {
 // or without calls.
 constexpr int kKeepaliveMs = 10'000;
 constexpr int kMinPingIntervalMs = 5'000;
+// One that does not begin to speak (TLS, then HTTP/2) has this long; the library's own limit is two minutes.
+constexpr int kHandshakeMs = 10'000;
 
 void set_transport_options(grpc::ServerBuilder& builder, const ListenerOptions& options) {
   builder.SetMaxReceiveMessageSize(GrpcListener::kMaxRequestBytes);
@@ -28,7 +30,7 @@ void set_transport_options(grpc::ServerBuilder& builder, const ListenerOptions& 
   // The library inflates a message before it looks at its size: a small one could take gigabytes.
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -80,7 +82,7 @@ void init_grpc() {
 
 GrpcListener::GrpcListener(const std::string& address, const std::vector<NamedService>& services,
                            const ListenerOptions& options)
-    : acceptor_(address, kKeepaliveMs) {
+    : acceptor_(address, kKeepaliveMs, options.num_spare_files) {
   grpc::ServerBuilder builder;
   set_transport_options(builder, options);
   newcomers_ = builder.experimental().AddExternalConnectionAcceptor(

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/open_files.h"
 #include "server/acceptor.h"
 #include "server/tls.h"
 
@@ -28,6 +29,8 @@ struct ListenerOptions {
   // one ends. Not set: connections live as long as their clients want.
   std::optional<std::chrono::milliseconds> max_connection_age;
   std::chrono::milliseconds max_connection_age_grace{0};
+  std::size_t num_spare_files =
+      kSpareFiles;  // of those that the process may open: not for connections of this listener
 };
 
 class GrpcListener {

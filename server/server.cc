@@ -209,8 +209,10 @@ struct Listeners {
       log::info("HTTP on " + options.host + ":" + std::to_string(http->port()));
     }
     if (options.control_listen == "off") return;
+    ListenerOptions operator_options = listener_options(options, tls);
+    operator_options.num_spare_files = kSpareFiles / 2;  // a crowd of callers does not keep the operator out
     operators.emplace(options.control_listen, std::vector<NamedService>{{&control, v1::Control::service_full_name()}},
-                      listener_options(options, tls));
+                      operator_options);
     const std::string host = options.control_listen.substr(0, options.control_listen.rfind(':'));
     log::info("control on " + host + ":" + std::to_string(operators->port()));
   }

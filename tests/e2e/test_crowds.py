@@ -6,6 +6,7 @@ import sys
 import time
 import unittest
 
+from folio.v1 import control_pb2, control_pb2_grpc
 from http_support import HttpCase, RawSocket
 from support import SERVING, TINY, Server, check_health, generate
 
@@ -171,6 +172,9 @@ class FileLimit(unittest.TestCase):
         before = server.cpu_s()
         time.sleep(2)
         self.assertLess(server.cpu_s() - before, 0.5)
+        with server.connect(port=server.control_port) as operator:  # gets in
+            load = control_pb2_grpc.ControlStub(operator).GetLoad(control_pb2.GetLoadRequest(), timeout=10)
+        self.assertEqual(load.num_running, 0)
         self.assertEqual(server.stub.Generate(request, timeout=10).usage.output_tokens, 2)
         self.assertLess(len(server.lines), 30, server.lines[-10:])
         for raw in crowd:
