@@ -76,7 +76,7 @@ TEST_F(UnreadTest, ASlowReaderIsNot) {
   const auto start = std::chrono::steady_clock::now();
   while (reader->Read(&chunk)) {
     for (const v1::Output& output : chunk.outputs()) num_tokens += static_cast<std::size_t>(output.tokens_size());
-    if (std::chrono::steady_clock::now() - start < 3 * kWriteTimeout) std::this_thread::sleep_for(kWriteTimeout / 20);
+    if (std::chrono::steady_clock::now() - start < 3 * kWriteTimeout) std::this_thread::sleep_for(kWriteTimeout / 10);
   }
   EXPECT_TRUE(reader->Finish().ok());
   EXPECT_EQ(num_tokens, 8U * 500U);
