@@ -241,9 +241,9 @@ class Generate(ServerCase):
         self.assertEqual(info.options["kv-blocks"], "1024")
 
     def test_health_and_load_answer_while_a_long_prompt_is_tokenised(self):
-        text = "The quick brown fox jumps over the lazy dog. " * 90_000  # 4 MB
+        text = "The quick brown fox jumps over the lazy dog. " * 23_000  # 1 MB
         threads = [threading.Thread(target=lambda: self.stub.Tokenize(pb.TokenizeRequest(text=text)))
-                   for _ in range(2)]
+                   for _ in range(8)]
         stream = self.stub.GenerateStream(generate(WORDS, max_tokens=300, ignore_eos=True))
         for thread in threads:
             thread.start()

@@ -30,15 +30,13 @@ class Lifecycle(unittest.TestCase):
     def test_a03_sigterm_lets_open_streams_finish(self):
         server = self.start("--threads", "1")
         streams = [server.stub.GenerateStream(long_request(i)) for i in range(1, 5)]
-        for stream in streams:
-            next(stream)
+        firsts = [next(stream) for stream in streams]
         watch = watch_health(server.channel)
         self.assertEqual(next(watch)[1], SERVING)
         server.terminate()
         self.assertEqual(next(watch)[1], NOT_SERVING)
-        for stream in streams:
-            rest = list(stream)
-            self.assertEqual(rest[-1].outputs[0].finish_reason, pb.FINISH_REASON_LENGTH)
+        for first, stream in zip(firsts, streams):
+            self.assertEqual([first, *stream][-1].outputs[0].finish_reason, pb.FINISH_REASON_LENGTH)
         self.assertEqual(server.wait_exit(5), 0)
         with self.assertRaises(grpc.RpcError):
             next(watch)
