@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -275,6 +276,9 @@ void drain(const ServerOptions& options, Serving& serving) {
 
 void run_server(const ServerOptions& options, StopSignal& stop) {
   log_options(options);
+  if (std::error_code ignored; !std::filesystem::exists(options.model, ignored)) {
+    throw std::runtime_error("--model " + options.model + ": no such file; scripts/setup fetches the default model");
+  }
   const auto tls = read_tls_files(options.tls_cert, options.tls_key, options.tls_client_ca);
   ApiKeys keys(options.api_key_file);
   if (keys.required()) log::info(options.api_key_file + ": " + std::to_string(keys.size()) + " API keys");

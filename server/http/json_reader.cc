@@ -100,6 +100,7 @@ class TreeBuilder final : public json::json_sax_t {
     if (!count()) return false;
     if (levels_.empty()) return fail("must be a JSON object");
     place(std::move(value));
+    levels_.back().key.clear();  // it is read: what follows is not in it
     return true;
   }
   bool open(json value) {
@@ -113,6 +114,7 @@ class TreeBuilder final : public json::json_sax_t {
   }
   bool close() {
     levels_.pop_back();
+    if (!levels_.empty()) levels_.back().key.clear();
     return true;
   }
 
@@ -209,6 +211,10 @@ std::optional<std::int64_t> ObjectReader::integer(const char* name, std::int64_t
   if (value == nullptr) return std::nullopt;
   const auto number = as_integer(*value);
   if (number && *number >= low && *number <= high) return number;
+  if (!value->is_number()) {
+    fail(name, "must be a whole number");
+    return std::nullopt;
+  }
   fail(name, "must be a whole number in [" + std::to_string(low) + ", " + std::to_string(high) + "]");
   return std::nullopt;
 }

@@ -218,22 +218,14 @@ void read_chat_logprobs(ObjectReader& in, v1::ChatRequest& out, OpenAiForm& form
 
 void refuse_unsupported_chat(ObjectReader& in) {
   static const std::vector<Refused> fields = {
-      {"tools", json::array()},
-      {"tool_choice", "none"},
-      {"parallel_tool_calls", nullptr},
-      {"functions", json::array()},
-      {"function_call", "none"},
-      {"modalities", {"text"}},
-      {"audio", nullptr},
-      {"prediction", nullptr},
-      {"reasoning_effort", nullptr},
-      {"verbosity", nullptr},
-      {"web_search_options", nullptr},
-      {"chat_template", nullptr},
-      {"continue_final_message", false},
+      {"tools", json::array()},        {"tool_choice", "none"},       {"functions", json::array()},
+      {"function_call", "none"},       {"modalities", {"text"}},      {"audio", nullptr},
+      {"prediction", nullptr},         {"reasoning_effort", nullptr}, {"verbosity", nullptr},
+      {"web_search_options", nullptr}, {"chat_template", nullptr},    {"continue_final_message", false},
       {"documents", nullptr},
   };
   refuse_all(in, fields);
+  in.boolean("parallel_tool_calls");  // of tools, without which neither value asks for anything
 }
 
 Result<OpenAiRequest> read_chat(const json& body) {

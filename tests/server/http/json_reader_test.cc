@@ -25,6 +25,8 @@ TEST(ParseJson, TakesObjectsOnly) {
 TEST(ParseJson, NamesThePlaceOfASyntaxError) {
   EXPECT_THAT(refusal(""), StartsWith("body: not valid JSON at byte "));
   EXPECT_THAT(refusal(R"({"temperature": NaN})"), StartsWith("temperature: not valid JSON at byte "));
+  EXPECT_THAT(refusal(R"({"prompt": "a", "n": 1,})"), StartsWith("body: not valid JSON at byte "));
+  EXPECT_THAT(refusal(R"({"stop": ["a"], x})"), StartsWith("body: not valid JSON at byte "));
   EXPECT_THAT(refusal(R"({"temperature": Infinity})"), StartsWith("temperature: "));
   EXPECT_THAT(refusal(R"({"messages": [{"role": "user"}, {"role": oops}]})"), StartsWith("messages[1].role: "));
   EXPECT_THAT(refusal(R"({"stop": ["a", b]})"), StartsWith("stop[1]: "));
