@@ -55,6 +55,7 @@ struct Error {
   ErrorCode code = ErrorCode::kInternal;
   std::string message;
   std::int32_t retry_after_ms = 0;  // with kResourceExhausted: when to try again; 0: no hint
+  bool over_context = false;        // with kInvalidArgument: a shorter prompt would do
 };
 
 // A value or the reason why there is none.

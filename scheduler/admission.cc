@@ -29,7 +29,9 @@ std::optional<Error> refusal(const SchedulerLimits& limits, const QueueLoad& que
   const std::int64_t least = num_prompt_tokens + (max_tokens > 0 ? 1 : 0);
   const std::string what = "prompt: " + tokens(num_prompt_tokens) + (max_tokens > 0 ? " and one to be made" : "");
   if (least > limits.max_context) {
-    return invalid(what + " are over the context of " + tokens(limits.max_context));
+    Error error = invalid(what + " are over the context of " + tokens(limits.max_context));
+    error.over_context = true;
+    return error;
   }
   if (least > pool_tokens) {
     return invalid(what + " are over the KV memory of " + tokens(pool_tokens) + " (" +

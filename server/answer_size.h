@@ -12,6 +12,7 @@ namespace folio {
 
 inline constexpr std::size_t kMaxAnswerBytes = 16U << 20U;
 
+inline constexpr const char* kAskForParts = "ask for parts of it";  // advice where the caller chose the input
 // kResourceExhausted with the numbers; `advice`: how to ask for less.
 std::optional<Error> check_answer_size(std::size_t num_bytes, const std::string& advice);
 

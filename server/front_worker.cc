@@ -55,12 +55,11 @@ void FrontWorker::submit(const std::shared_ptr<FrontJob>& job, std::size_t bytes
     if (stop_) {
       refused = Error{ErrorCode::kUnavailable, "the server is shutting down"};
     } else if (!fits(bytes)) {
-      refused =
-          Error{ErrorCode::kResourceExhausted,
-                "too many requests wait to be tokenised: " + std::to_string(inbox_.size()) + " requests of " +
-                    std::to_string(bytes_) + " bytes; the limit comes from --max-queue and --max-num-seqs, and is " +
-                    std::to_string(max_bytes_) + " bytes",
-                kRetryAfterMs};
+      refused = Error{ErrorCode::kResourceExhausted,
+                      "too many requests wait to be tokenised: " + std::to_string(inbox_.size()) + " of " +
+                          std::to_string(bytes_) + " bytes; at most " + std::to_string(max_jobs_) +
+                          " (--max-queue and --max-num-seqs together) of " + std::to_string(max_bytes_) + " bytes wait",
+                      kRetryAfterMs};
     } else {
       inbox_.push_back({job, bytes});
       bytes_ += bytes;

@@ -7,12 +7,16 @@
 
 #include "base/log.h"
 #include "engine/text/detokenizer.h"
+#include "server/answer_size.h"
 
 namespace folio {
 namespace {
 
 // Seeds that we choose stay exact in a JSON number.
 constexpr std::uint64_t kSeedMask = (1ULL << 53U) - 1;
+// Of a text that is tokenised for itself, where a prompt's limit is not above it: a fraction of a second of the one
+// front worker, for which every new prompt waits.
+constexpr std::size_t kMaxTokenizeBytes = 1U << 20U;
 
 Error invalid(std::string message) {
   return {ErrorCode::kInvalidArgument, std::move(message)};
@@ -33,7 +37,7 @@ ChatInput chat_input(const Request& request) {
 
 template <class Request>
 Result<ChatTemplate::Rendered> render_chat(const ChatTemplate& chat_template, const Request& request,
-                                           std::size_t max_bytes = std::string::npos) {
+                                           std::size_t max_bytes) {
   if (!chat_template.available()) {
     return Error{ErrorCode::kFailedPrecondition, "chat is not available: " + chat_template.error()};
   }
@@ -57,12 +61,10 @@ std::size_t longest_piece(const Tokenizer& tokenizer) {
   return longest;
 }
 
-std::optional<Error> check_text_size(std::size_t num_bytes, std::int32_t max_context, std::size_t max_piece_bytes) {
-  const std::size_t limit = static_cast<std::size_t>(max_context) * max_piece_bytes;
+std::optional<Error> check_text_size(std::string_view field, std::size_t num_bytes, std::size_t limit) {
   if (num_bytes <= limit) return std::nullopt;
-  return invalid("prompt: " + std::to_string(num_bytes) + " bytes of text are over the limit of " +
-                 std::to_string(limit) + ": the context of " + std::to_string(max_context) + " tokens, of at most " +
-                 std::to_string(max_piece_bytes) + " bytes each");
+  return invalid(std::string(field) + ": " + std::to_string(num_bytes) + " bytes of text are over the limit of " +
+                 std::to_string(limit));
 }
 
 // What decode() makes a text of; without `whole` its end alone, at least three bytes of it where there are so many.
@@ -91,6 +93,7 @@ Generation::Generation(Engine& engine, const Tokenizer& tokenizer, const ChatTem
       options_(std::move(options)),
       limits_{options_.model_name, tokenizer.vocab_size(), options_.max_num_seqs},
       max_piece_bytes_(longest_piece(tokenizer)),
+      max_text_bytes_(static_cast<std::size_t>(engine.max_context()) * max_piece_bytes_),
       worker_(options_.max_waiting_inputs, options_.max_waiting_input_bytes) {}
 
 void Generation::start(const std::shared_ptr<GenerationCall>& call, std::size_t bytes) {
@@ -122,7 +125,12 @@ Result<std::vector<TokenId>> Generation::prompt_ids(const v1::GenerateRequest& r
   std::vector<TokenId> ids;
   switch (request.prompt_case()) {
     case v1::GenerateRequest::kText:
-      if (auto error = check_text_size(request.text().size(), engine_.max_context(), max_piece_bytes_)) return *error;
+      if (auto error = check_text_size("prompt", request.text().size(), max_text_bytes_)) {
+        error->message += ": the context of " + std::to_string(engine_.max_context()) + " tokens, of at most " +
+                          std::to_string(max_piece_bytes_) + " bytes each";
+        error->over_context = true;
+        return *error;
+      }
       encode_text(tokenizer_, request.text(), request.parse_special(),
                   request.has_add_special() ? request.add_special() : tokenizer_.add_bos(), ids);
       if (ids.empty()) return invalid("prompt: the text gives no token");
@@ -139,17 +147,23 @@ Result<std::vector<TokenId>> Generation::prompt_ids(const v1::GenerateRequest& r
 }
 
 Result<std::vector<TokenId>> Generation::prompt_ids(const v1::ChatRequest& request) const {
-  const std::size_t max_bytes = static_cast<std::size_t>(engine_.max_context()) * max_piece_bytes_;
-  auto rendered = render_chat(chat_template_, request, max_bytes);
+  auto rendered = render_chat(chat_template_, request, max_text_bytes_);
   if (!rendered) return rendered.error();
   if (rendered->tokens.empty()) return invalid("messages: the rendered prompt has no token");
   return std::move(rendered->tokens);
 }
 
+std::size_t Generation::max_tokenize_bytes() const {
+  return std::max(kMaxTokenizeBytes, max_text_bytes_);
+}
+
 Result<v1::TokenizeResponse> Generation::tokenize(const v1::TokenizeRequest& request) const {
   if (auto error = check_model(request.model(), limits_)) return *error;
+  if (auto error = check_text_size("text", request.text().size(), max_tokenize_bytes())) return *error;
   std::vector<TokenId> ids;
   encode_text(tokenizer_, request.text(), request.parse_special(), request.add_special(), ids);
+  // At least: a byte of the id and two around the piece.
+  if (auto error = check_answer_size(request.text().size() + 3 * ids.size(), kAskForParts)) return *error;
   v1::TokenizeResponse response;
   response.mutable_tokens()->Add(ids.begin(), ids.end());
   for (const TokenId id : ids) response.add_pieces(std::string(tokenizer_.piece(id)));
@@ -161,10 +175,14 @@ Result<v1::DetokenizeResponse> Generation::detokenize(const v1::DetokenizeReques
   const std::vector<TokenId> ids(request.tokens().begin(), request.tokens().end());
   if (auto error = check_token_ids("tokens", ids, tokenizer_.vocab_size())) return *error;
   const bool skip_special = !request.has_skip_special() || request.skip_special();
+  const auto is_text = [&](TokenId id) { return !skip_special || !is_special(tokenizer_.kind(id)); };
+  std::size_t num_bytes = 0;
+  for (const TokenId id : ids) num_bytes += is_text(id) ? tokenizer_.piece(id).size() : 0;
+  // They are in the answer twice.
+  if (auto error = check_answer_size(2 * num_bytes, kAskForParts)) return *error;
   v1::DetokenizeResponse response;
   for (const TokenId id : ids) {
-    if (skip_special && is_special(tokenizer_.kind(id))) continue;
-    response.mutable_bytes()->append(tokenizer_.piece(id));
+    if (is_text(id)) response.mutable_bytes()->append(tokenizer_.piece(id));
   }
   response.set_text(sanitize_utf8(response.bytes()));
   return response;
@@ -173,7 +191,7 @@ Result<v1::DetokenizeResponse> Generation::detokenize(const v1::DetokenizeReques
 Result<v1::ApplyChatTemplateResponse> Generation::apply_chat_template(
     const v1::ApplyChatTemplateRequest& request) const {
   if (auto error = check_model(request.model(), limits_)) return *error;
-  auto rendered = render_chat(chat_template_, request);
+  auto rendered = render_chat(chat_template_, request, max_tokenize_bytes());
   if (!rendered) return rendered.error();
   v1::ApplyChatTemplateResponse response;
   response.set_text(sanitize_utf8(rendered->text));

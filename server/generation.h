@@ -79,6 +79,7 @@ class Generation {
  private:
   friend class GenerationCall;
 
+  std::size_t max_tokenize_bytes() const;
   std::uint64_t random_seed();  // front worker only
 
   Engine& engine_;
@@ -88,6 +89,7 @@ class Generation {
   const GenerationOptions options_;
   const RequestLimits limits_;
   const std::size_t max_piece_bytes_;
+  const std::size_t max_text_bytes_;  // of a prompt: more cannot fit the context
   std::random_device entropy_;
   void count_call(int change);
 

@@ -195,7 +195,7 @@ class WorkerCall final : public grpc::ServerUnaryReactor, public FrontJob, publi
       if (!request) return drop(request.error());
       const auto response = (generation_.*method_)(*request);
       if (!response) return drop(response.error());
-      if (auto error = check_answer_size(response->ByteSizeLong(), "ask for parts of it")) return drop(*error);
+      if (auto error = check_answer_size(response->ByteSizeLong(), kAskForParts)) return drop(*error);
       response_ = to_bytes(*response);
     } catch (const std::exception& failure) {
       return drop({ErrorCode::kInternal, failure.what()});

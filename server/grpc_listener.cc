@@ -4,13 +4,7 @@
 #include <grpc/support/log.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
-#include <netdb.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <stdexcept>
 
 #include "base/log.h"
@@ -22,15 +16,21 @@ namespace {
 // or without calls.
 constexpr int kKeepaliveMs = 10'000;
 constexpr int kMinPingIntervalMs = 5'000;
+// One that does not begin to speak (TLS, then HTTP/2) has this long; the library's own limit is two minutes.
+constexpr int kHandshakeMs = 10'000;
 
 void set_transport_options(grpc::ServerBuilder& builder, const ListenerOptions& options) {
   builder.SetMaxReceiveMessageSize(GrpcListener::kMaxRequestBytes);
+  // The library looks at a message's size when all of it is there, however large a peer makes it: this ends its call.
+  grpc::ResourceQuota arriving("arriving messages");
+  arriving.Resize(GrpcListener::kMaxArrivingBytes);
+  builder.SetResourceQuota(arriving);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, GrpcListener::kMaxMetadataBytes);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, GrpcListener::kMaxStreamsPerConnection);
   // The library inflates a message before it looks at its size: a small one could take gigabytes.
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -52,31 +52,6 @@ std::shared_ptr<grpc::ServerCredentials> credentials(const TlsFiles* tls) {
   return grpc::SslServerCredentials(options);
 }
 
-// The library does not say why it could not listen: ask the system the same question.
-std::string bind_failure(const std::string& address) {
-  const std::size_t colon = address.rfind(':');
-  std::string host = address.substr(0, colon);
-  const std::string port = colon == std::string::npos ? "" : address.substr(colon + 1);
-  if (host.size() > 1 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE;
-  addrinfo* found = nullptr;
-  if (const int failure = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); failure != 0) {
-    return gai_strerror(failure);
-  }
-  std::string reason = "not possible here";
-  if (const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0); fd >= 0) {
-    if (bind(fd, found->ai_addr, found->ai_addrlen) != 0) reason = std::strerror(errno);
-    close(fd);
-  }
-  freeaddrinfo(found);
-  return reason;
-}
-
-// This thread is binding: what fails is told by an exception.
-thread_local bool is_binding = false;
-
 // What a peer sends makes the libraries talk: as much as it likes, if nobody counted. (Never destroyed: a thread of the
 // library's may outlive main.)
 log::Limited& library_log(log::Level level) {
@@ -87,7 +62,7 @@ log::Limited& library_log(log::Level level) {
 
 void log_grpc(gpr_log_func_args* record) {
   // What the library calls an error is a peer's doing or comes back as a status too.
-  const bool is_warning = record->severity == GPR_LOG_SEVERITY_ERROR && !is_binding;
+  const bool is_warning = record->severity == GPR_LOG_SEVERITY_ERROR;
   library_log(is_warning ? log::Level::kWarn : log::Level::kDebug).write(std::string("grpc: ") + record->message);
 }
 
@@ -106,22 +81,25 @@ void init_grpc() {
 }
 
 GrpcListener::GrpcListener(const std::string& address, const std::vector<NamedService>& services,
-                           const ListenerOptions& options) {
+                           const ListenerOptions& options)
+    : acceptor_(address, kKeepaliveMs, options.num_spare_files) {
   grpc::ServerBuilder builder;
   set_transport_options(builder, options);
-  builder.AddListeningPort(address, credentials(options.tls), &port_);
+  newcomers_ = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials(options.tls));
   for (const NamedService& service : services) {
     builder.RegisterService(service.service);
     service_names_.emplace_back(service.name);
   }
-  is_binding = true;
   server_ = builder.BuildAndStart();
-  is_binding = false;
-  if (!server_ || port_ == 0) {
-    server_.reset();
-    throw std::runtime_error("cannot listen on " + address + ": " + bind_failure(address));
-  }
+  if (!server_) throw std::runtime_error("cannot listen on " + address + ": the certificate or key is not taken");
   set_serving(false);
+  acceptor_.start([this](int listening_fd, int fd) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.listener_fd = listening_fd;
+    connection.fd = fd;
+    newcomers_->HandleNewConnection(&connection);
+  });
 }
 
 GrpcListener::~GrpcListener() {
@@ -136,6 +114,7 @@ void GrpcListener::set_serving(bool serving) {
 
 void GrpcListener::shutdown(TimePoint deadline) {
   if (!server_) return;
+  acceptor_.stop();
   const auto left = deadline - std::chrono::steady_clock::now();
   server_->Shutdown(std::chrono::system_clock::now() + left);
   server_->Wait();

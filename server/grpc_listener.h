@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/open_files.h"
+#include "server/acceptor.h"
 #include "server/tls.h"
 
 namespace folio {
@@ -27,11 +29,15 @@ struct ListenerOptions {
   // one ends. Not set: connections live as long as their clients want.
   std::optional<std::chrono::milliseconds> max_connection_age;
   std::chrono::milliseconds max_connection_age_grace{0};
+  std::size_t num_spare_files =
+      kSpareFiles;  // of those that the process may open: not for connections of this listener
 };
 
 class GrpcListener {
  public:
   static constexpr int kMaxRequestBytes = 16 << 20;
+  // Of all messages that are arriving, together.
+  static constexpr std::size_t kMaxArrivingBytes = std::size_t{256} << 20;
   static constexpr int kMaxMetadataBytes = 8 << 10;
   static constexpr int kMaxStreamsPerConnection = 2048;  // calls at once; a client keeps the others until there is room
 
@@ -44,15 +50,16 @@ class GrpcListener {
   GrpcListener(const GrpcListener&) = delete;
   GrpcListener& operator=(const GrpcListener&) = delete;
 
-  int port() const { return port_; }
+  int port() const { return acceptor_.port(); }
   void set_serving(bool serving);
   // Refuses new calls, waits for those that run until the deadline, cancels the others. Blocks. Once.
   void shutdown(TimePoint deadline);
 
  private:
+  Acceptor acceptor_;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> newcomers_;  // where the server takes connections
   std::vector<std::string> service_names_;
-  int port_ = 0;
 };
 
 // Sends the libraries' own logs to folio's, and turns on health and reflection for listeners built later. Once, early.

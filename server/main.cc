@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/log.h"
+#include "base/open_files.h"
 #include "server/grpc_listener.h"
 #include "server/options.h"
 #include "server/server.h"
@@ -31,6 +32,7 @@ int main(int argc, char** argv) {
   folio::log::set_json(parsed.options->log_format == "json");
   // A log or a socket whose reader is gone is an error of that write, not the end of the server.
   std::signal(SIGPIPE, SIG_IGN);
+  folio::raise_open_files();
   try {
     folio::StopSignal stop(!parsed.options->api_key_file.empty());
     folio::init_grpc();

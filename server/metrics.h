@@ -1,5 +1,5 @@
-// What Prometheus scrapes (the text format 0.0.4), under the names that dashboards know from vLLM: docs/operations.md
-// has the list. Everything is read when it is asked for; nothing waits for a step.
+// What Prometheus scrapes (the text format 0.0.4), under the names that dashboards know from vLLM: docs/api.md has
+// the list. Everything is read when it is asked for; nothing waits for a step.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -43,11 +43,10 @@ Result<Ended> run_to_end(Engine& engine, GenerationRequest request) {
   const auto id = engine.submit(std::move(request), stream);
   if (!id) return id.error();
   while (true) {
-    if (auto taken = stream->take(); taken.end) {
-      if (taken.end->error) return *taken.end->error;
-      return Ended{*id, std::move(*taken.end)};
-    }
-    news->wait();
+    const auto taken = stream->take();
+    if (taken.end && taken.end->error) return *taken.end->error;
+    if (taken.end) return Ended{*id, *taken.end};
+    if (taken.empty()) news->wait();  // news is told of an empty stream alone
   }
 }
 

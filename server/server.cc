@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -181,13 +182,15 @@ ListenerOptions listener_options(const ServerOptions& o, const std::optional<Tls
   return out;
 }
 
-HttpOptions http_options(const ServerOptions& o, const std::optional<TlsFiles>& tls, const ApiKeys& keys) {
+HttpOptions http_options(const ServerOptions& o, const std::optional<TlsFiles>& tls, const ApiKeys& keys,
+                         WriteWatch& watch) {
   HttpOptions out;
   out.host = o.host;
   out.port = static_cast<std::uint16_t>(std::stoi(o.http_port));
   out.cors_allow_origin = o.cors_allow_origin;
   out.tls = tls;
   out.limits.write_timeout = milliseconds(o.write_timeout_s);
+  out.on_write_timeout = [&watch] { watch.count_ended(); };
   if (keys.required()) {
     out.authorize = [&keys](const std::vector<std::string_view>& fields) { return keys.authorize(fields); };
   }
@@ -197,18 +200,20 @@ HttpOptions http_options(const ServerOptions& o, const std::optional<TlsFiles>& 
 // The three listeners; HTTP and the control one may be off. All have the same certificate and ask for the same of
 // clients.
 struct Listeners {
-  Listeners(const ServerOptions& options, const std::optional<TlsFiles>& tls, const ApiKeys& keys,
+  Listeners(const ServerOptions& options, const std::optional<TlsFiles>& tls, const ApiKeys& keys, WriteWatch& watch,
             GenerationService& generation, ControlService& control)
       : user(options.host + ":" + std::to_string(options.grpc_port),
              {{&generation, v1::Generation::service_full_name()}}, listener_options(options, tls)) {
     log::info("gRPC on " + options.host + ":" + std::to_string(user.port()));
     if (options.http_port != "off") {
-      http.emplace(http_options(options, tls, keys));
+      http.emplace(http_options(options, tls, keys, watch));
       log::info("HTTP on " + options.host + ":" + std::to_string(http->port()));
     }
     if (options.control_listen == "off") return;
+    ListenerOptions operator_options = listener_options(options, tls);
+    operator_options.num_spare_files = kSpareFiles / 2;  // a crowd of callers does not keep the operator out
     operators.emplace(options.control_listen, std::vector<NamedService>{{&control, v1::Control::service_full_name()}},
-                      listener_options(options, tls));
+                      operator_options);
     const std::string host = options.control_listen.substr(0, options.control_listen.rfind(':'));
     log::info("control on " + host + ":" + std::to_string(operators->port()));
   }
@@ -253,8 +258,8 @@ class Hangup {
 
 void drain(const ServerOptions& options, Serving& serving) {
   const auto limit = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(options.drain_timeout_s));
-  log::info("draining: running requests have " + std::to_string(std::lround(options.drain_timeout_s)) + " s");
   serving.engine.stop_accepting();
+  log::info("draining: running requests have " + std::to_string(std::lround(options.drain_timeout_s)) + " s");
   const TimePoint start = std::chrono::steady_clock::now();
   const TimePoint deadline = start + limit;
   if (!serving.engine.wait_idle(deadline)) {
@@ -271,6 +276,9 @@ void drain(const ServerOptions& options, Serving& serving) {
 
 void run_server(const ServerOptions& options, StopSignal& stop) {
   log_options(options);
+  if (std::error_code ignored; !std::filesystem::exists(options.model, ignored)) {
+    throw std::runtime_error("--model " + options.model + ": no such file; scripts/setup fetches the default model");
+  }
   const auto tls = read_tls_files(options.tls_cert, options.tls_key, options.tls_client_ca);
   ApiKeys keys(options.api_key_file);
   if (keys.required()) log::info(options.api_key_file + ": " + std::to_string(keys.size()) + " API keys");
@@ -279,7 +287,7 @@ void run_server(const ServerOptions& options, StopSignal& stop) {
   const GrpcDoor door{keys, watch};
   GenerationService generation_service(door);
   ControlService control_service(door, [&stop] { stop.request(); });
-  Listeners listeners(options, tls, keys, generation_service, control_service);
+  Listeners listeners(options, tls, keys, watch, generation_service, control_service);
 
   Loader loader(options, stop);
   stop.wait([&loader] { return loader.done(); });

@@ -93,7 +93,7 @@ void WriteWatch::look(std::unique_lock<std::mutex>& lock) {
   if (stalled.empty()) return;
   lock.unlock();
   for (const auto& call : stalled) {
-    num_ended_.fetch_add(1);
+    count_ended();
     grpc_call_cancel_with_status(call->call_, GRPC_STATUS_CANCELLED, message_.c_str(), nullptr);
   }
   stalled.clear();  // the last references may be these

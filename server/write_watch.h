@@ -53,7 +53,9 @@ class WriteWatch {
   // Any thread. From add to remove; a call removes itself when the library is done with it.
   void add(const std::shared_ptr<WatchedCall>& call);
   void remove(WatchedCall& call);
-  std::int64_t num_ended() const { return num_ended_.load(); }  // since start
+  // Calls that ended for that reason, since start; the other front, which watches its own, adds to them.
+  std::int64_t num_ended() const { return num_ended_.load(); }
+  void count_ended() { num_ended_.fetch_add(1); }
 
  private:
   void work();

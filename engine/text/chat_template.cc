@@ -109,8 +109,10 @@ class ChatTemplate::Impl {
   }
 
   static Error too_long(std::size_t limit) {
-    return failed(ErrorCode::kInvalidArgument,
-                  "messages: the rendered prompt is longer than " + std::to_string(limit) + " bytes");
+    Error error = failed(ErrorCode::kInvalidArgument,
+                         "messages: the rendered prompt is longer than " + std::to_string(limit) + " bytes");
+    error.over_context = true;
+    return error;
   }
 
   static std::string shortened(const std::string& text) {

@@ -41,6 +41,12 @@ void log_answer(const HttpRequest& head, const HttpResponse& response) {
   log::debug("http: " + head.method + " " + std::string(head.path()) + " " + std::to_string(response.status));
 }
 
+// What a peer may be able to cause. (Never destroyed: connections may outlive main.)
+void log_failure(const std::string& message) {
+  static auto* const failures = new log::Limited(log::Level::kError);
+  failures->write(message);
+}
+
 }  // namespace
 
 Connection::Connection(asio::any_io_executor executor, std::unique_ptr<Transport> transport, ConnectionHost& host,
@@ -87,6 +93,7 @@ void Connection::end_if_idle() {
 void Connection::check(TimePoint time) {
   if (time >= write_deadline_) {
     log::debug("http: a peer took nothing in time, its connection is closed");
+    if (call_ && host_.options.on_write_timeout) host_.options.on_write_timeout();
     return close();
   }
   if (call_ && transport_->silence(time) >= host_.options.limits.silence_timeout) {
@@ -99,7 +106,7 @@ awaitable<void> Connection::run() {
   try {
     co_await serve();
   } catch (const std::exception& failure) {
-    log::error(std::string("http: a connection failed: ") + failure.what());
+    log_failure(std::string("http: a connection failed: ") + failure.what());
   }
   if (call_) call_->abandon();
   call_.reset();
@@ -160,16 +167,30 @@ awaitable<void> Connection::wait(TimePoint until) {
   co_await changed_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
 }
 
+// RFC 9112, 2.2: empty lines before a request are passed over. Old clients send one after a body.
+void Connection::drop_empty_lines() {
+  std::size_t length = 0;
+  while (inbox_.compare(length, 2, "\r\n") == 0) length += 2;
+  if (length == 0) return;
+  inbox_.erase(0, length);
+  has_room_.cancel();
+}
+
+bool Connection::has_request() {
+  drop_empty_lines();
+  return !inbox_.empty() && inbox_ != "\r";
+}
+
 // Until the first byte of a request is there. False: there will be none.
 awaitable<bool> Connection::wait_for_request() {
   const TimePoint deadline = now() + host_.options.limits.idle_timeout;
   if (inbox_.empty()) inbox_.shrink_to_fit();
   idle_ = true;
   host_.idle(*this, true);
-  while (inbox_.empty() && !eof_ && !gone_ && !host_.closing && now() < deadline) co_await wait(deadline);
+  while (!has_request() && !eof_ && !gone_ && !host_.closing && now() < deadline) co_await wait(deadline);
   host_.idle(*this, false);
   idle_ = false;
-  co_return !inbox_.empty() && !gone_ && !host_.closing;
+  co_return has_request() && !gone_ && !host_.closing;
 }
 
 void Connection::count_body(std::size_t num_bytes) {

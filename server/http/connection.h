@@ -65,6 +65,8 @@ class Connection final : public ReplyPort, public std::enable_shared_from_this<C
   AwaitVoid read_all();
   AwaitVoid wait(TimePoint until);
   AwaitBool wait_for_request();
+  bool has_request();
+  void drop_empty_lines();
   AwaitBool serve_one();
   AwaitBool read(RequestParser& parser, Stage stage);
   AwaitBool respond(const HttpRequest& head, HttpResponse response, bool keep_alive);

@@ -1,5 +1,6 @@
 #include "server/http/http_call.h"
 
+#include <algorithm>
 #include <atomic>
 #include <ctime>
 #include <exception>
@@ -37,6 +38,12 @@ HttpResponse event_stream() {
   out.content_type = "text/event-stream; charset=utf-8";
   out.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};  // proxies: let events pass
   return out;
+}
+
+bool has_tokens(const v1::GenerateChunk& chunk) {
+  const auto has_some = [](const v1::Output& output) { return output.tokens_size() > 0; };
+  return chunk.prompt_info().logprobs_size() > 0 ||
+         std::any_of(chunk.outputs().begin(), chunk.outputs().end(), has_some);
 }
 
 // Whether it streams stands in the body, so it is known when that was read.
@@ -111,18 +118,20 @@ class OpenAiHttpCall final : public GenerationCall, public HttpCall {
     while (what == Next::kChunk) {
       // Nothing for who is gone, and no head before there is something to read: until then an error has its own status.
       if (!gone_.load()) renderer_->append_events(chunk, part.bytes);
+      told_ = told_ || has_tokens(chunk);
       if (!part.bytes.empty()) break;
       what = next(chunk);
     }
     if (what == Next::kNothing) return;
     if (what == Next::kChunk) what = peek();
-    if (what == Next::kEnd && error() && !begun_ && part.bytes.empty()) return finish({refused()});
+    // A finish reason alone, of what was ended before its first token, is nothing to read.
+    if (what == Next::kEnd && error() && !begun_ && !told_) return finish({refused()});
     if (!std::exchange(begun_, true)) {
       part.response = event_stream();
       part.streams = true;
     }
     if (what == Next::kEnd) {
-      const auto why = error() ? std::optional<Error>(with_openai_names(*error(), call_)) : std::nullopt;
+      const auto why = error() ? std::optional<Error>(named_error()) : std::nullopt;
       OpenAiRenderer::append_end(why ? &*why : nullptr, part.bytes);
       return finish(std::move(part));
     }
@@ -134,7 +143,9 @@ class OpenAiHttpCall final : public GenerationCall, public HttpCall {
     if (gone_.load()) written();
   }
 
-  HttpResponse refused() { return error_response(with_openai_names(*error(), call_)); }
+  // What the form itself was refused for has its names already.
+  Error named_error() const { return renderer_ ? with_openai_names(*error(), call_) : *error(); }
+  HttpResponse refused() const { return error_response(named_error()); }
   void finish(ReplyPart part) {
     finished_ = true;
     send(std::move(part));
@@ -154,7 +165,8 @@ class OpenAiHttpCall final : public GenerationCall, public HttpCall {
   std::optional<OpenAiRenderer> renderer_;
   JoinedAnswer answer_;
   std::optional<Error> too_large_;
-  bool begun_ = false;
+  bool told_ = false;   // a token, or a prompt's log probability
+  bool begun_ = false;  // the head was sent
   bool finished_ = false;
 };
 

@@ -40,7 +40,7 @@ std::string_view error_code(const Error& error) {
       return "no_chat_template";
     case ErrorCode::kInvalidArgument:
       // What frameworks look for to cut a prompt and try again.
-      return error.message.find(" over the context of ") != std::string::npos ? "context_length_exceeded" : "";
+      return error.over_context ? "context_length_exceeded" : "";
     default:
       return "";
   }

@@ -1,7 +1,5 @@
 #include "server/http/http_listener.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -26,6 +24,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/open_files.h"
 #include "base/thread_name.h"
 #include "server/http/connection.h"
 #include "server/http/http_router.h"
@@ -38,18 +37,9 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-constexpr std::size_t kOtherFiles = 128;  // that the process has open beside its connections
-constexpr std::size_t kMaxRefused = 64;   // connections that are being told that there are too many
+constexpr std::size_t kMaxRefused = 64;  // connections that are being told that there are too many
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);  // after an accept for which there was no file
 constexpr auto kLastMoment = std::chrono::seconds(2);          // for coroutines to end after their sockets were closed
-
-// As many connections as this process may have files, so that none is taken that then has nothing to read a model with.
-std::size_t max_connections(const HttpLimits& limits) {
-  rlimit files{};
-  if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY) return limits.max_connections;
-  const auto allowed = static_cast<std::size_t>(files.rlim_cur);
-  return std::min(limits.max_connections, allowed > 2 * kOtherFiles ? allowed - kOtherFiles : allowed / 2);
-}
 
 std::string address_of(const HttpOptions& options) {
   return options.host + ":" + std::to_string(options.port);
@@ -102,7 +92,7 @@ class HttpListener::Impl final : public ConnectionHost {
       : ConnectionHost(options_, router_),
         options_(std::move(given)),
         router_(options_),
-        max_connections_(max_connections(options_.limits)),
+        max_connections_(std::min(options_.limits.max_connections, max_connection_files())),
         check_interval_(check_interval(options_.limits)),
         tls_(make_tls(options_.tls)),
         acceptor_(bind_to(io_, options_)),
@@ -182,6 +172,7 @@ class HttpListener::Impl final : public ConnectionHost {
   tcp::acceptor acceptor_;
   const int port_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
+  log::Limited warnings_{log::Level::kWarn};
   asio::steady_timer accept_pause_;
   asio::steady_timer check_timer_;
   bool checks_ = false;  // check_all runs: while there is a connection
@@ -207,7 +198,7 @@ asio::awaitable<void> HttpListener::Impl::accept() {
     }
     if (!acceptor_.is_open()) break;
     // No file for it, most likely. It waits in the system's queue; trying again at once would only spin.
-    log::warn("http: a connection could not be taken: " + failure.message());
+    warnings_.write("http: a connection could not be taken: " + failure.message());
     make_room();
     accept_pause_.expires_after(kAcceptPause);
     co_await accept_pause_.async_wait(asio::redirect_error(asio::use_awaitable, failure));

@@ -11,7 +11,7 @@ namespace folio {
 
 struct HttpRequest {
   std::string method;
-  std::string target;  // as it was sent, query included
+  std::string target;  // from the path on, as it was sent
   int version = 11;    // 10 or 11
   bool keep_alive = false;
   bool expects_continue = false;

@@ -36,6 +36,8 @@ struct HttpOptions {
   HttpLimits limits;
   // Who calls, by the values of all Authorization fields. HTTP thread. Not set: nobody needs a key.
   std::function<Result<Caller>(const std::vector<std::string_view>& authorization)> authorize;
+  // Told of each call that ended because its reader took nothing. HTTP thread.
+  std::function<void()> on_write_timeout;
 };
 
 }  // namespace folio

@@ -100,6 +100,7 @@ class TreeBuilder final : public json::json_sax_t {
     if (!count()) return false;
     if (levels_.empty()) return fail("must be a JSON object");
     place(std::move(value));
+    levels_.back().key.clear();  // it is read: what follows is not in it
     return true;
   }
   bool open(json value) {
@@ -113,6 +114,7 @@ class TreeBuilder final : public json::json_sax_t {
   }
   bool close() {
     levels_.pop_back();
+    if (!levels_.empty()) levels_.back().key.clear();
     return true;
   }
 
@@ -142,6 +144,10 @@ Result<json> parse_json_object(std::string_view text) {
   if (text.starts_with("\xEF\xBB\xBF")) return invalid_field("body", "begins with a byte-order mark");
   if (const std::size_t bad = first_invalid_byte(text); bad < text.size()) {
     return invalid_field("body", "not valid UTF-8 at byte " + std::to_string(bad));
+  }
+  // The library takes it for the end of the text, and would pass over what follows.
+  if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    return invalid_field("body", "not valid JSON at byte " + std::to_string(nul + 1));
   }
   TreeBuilder builder;
   if (!json::sax_parse(text.begin(), text.end(), &builder)) return builder.error();
@@ -205,6 +211,10 @@ std::optional<std::int64_t> ObjectReader::integer(const char* name, std::int64_t
   if (value == nullptr) return std::nullopt;
   const auto number = as_integer(*value);
   if (number && *number >= low && *number <= high) return number;
+  if (!value->is_number()) {
+    fail(name, "must be a whole number");
+    return std::nullopt;
+  }
   fail(name, "must be a whole number in [" + std::to_string(low) + ", " + std::to_string(high) + "]");
   return std::nullopt;
 }

@@ -67,8 +67,9 @@ void read_logit_bias(ObjectReader& in, v1::SamplingOptions& out) {
     if (failure != std::errc() || end != key.data() + key.size()) {
       return in.fail("logit_bias", folio::quoted(key) + " is not a token id");
     }
+    if (!entry->is_number()) return in.fail("logit_bias[" + std::to_string(id) + "]", "must be a number");
     const auto bias = values.number(key.c_str());
-    if (!bias) return in.fail("logit_bias[" + std::to_string(id) + "]", "must be a number");
+    if (!bias) return in.fail(*values.finish());
     if (!out.mutable_logit_bias()->insert({id, static_cast<float>(*bias)}).second) {
       return in.fail("logit_bias[" + std::to_string(id) + "]", "given twice");
     }
@@ -217,22 +218,14 @@ void read_chat_logprobs(ObjectReader& in, v1::ChatRequest& out, OpenAiForm& form
 
 void refuse_unsupported_chat(ObjectReader& in) {
   static const std::vector<Refused> fields = {
-      {"tools", json::array()},
-      {"tool_choice", "none"},
-      {"parallel_tool_calls", nullptr},
-      {"functions", json::array()},
-      {"function_call", "none"},
-      {"modalities", {"text"}},
-      {"audio", nullptr},
-      {"prediction", nullptr},
-      {"reasoning_effort", nullptr},
-      {"verbosity", nullptr},
-      {"web_search_options", nullptr},
-      {"chat_template", nullptr},
-      {"continue_final_message", false},
+      {"tools", json::array()},        {"tool_choice", "none"},       {"functions", json::array()},
+      {"function_call", "none"},       {"modalities", {"text"}},      {"audio", nullptr},
+      {"prediction", nullptr},         {"reasoning_effort", nullptr}, {"verbosity", nullptr},
+      {"web_search_options", nullptr}, {"chat_template", nullptr},    {"continue_final_message", false},
       {"documents", nullptr},
   };
   refuse_all(in, fields);
+  in.boolean("parallel_tool_calls");  // of tools, without which neither value asks for anything
 }
 
 Result<OpenAiRequest> read_chat(const json& body) {
@@ -257,13 +250,14 @@ struct Renamed {
   std::string_view chat;
 };
 // The first that fits.
-constexpr std::array<Renamed, 8> kRenamed = {{
+constexpr std::array<Renamed, 9> kRenamed = {{
     {"stopping.include_stop", "include_stop_str_in_output", "include_stop_str_in_output"},
     {"sampling.", "", ""},
     {"stopping.", "", ""},
     {"cache.", "cache_", "cache_"},
     {"prompt.tokens", "prompt", "prompt"},
     {"prompt: ", "prompt: ", "messages: "},
+    {"text: ", "prompt: ", "messages: "},
     {"logprobs: ", "logprobs: ", "top_logprobs: "},
     {"template_args", "template_args", "chat_template_kwargs"},
 }};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -24,6 +25,16 @@ std::string to_string(string_view text) {
 bool is_label(string_view text) {
   return !text.empty() && text.size() <= kMaxRequestIdBytes &&
          std::all_of(text.begin(), text.end(), [](char c) { return c > 0x20 && c < 0x7F; });
+}
+
+// RFC 9112, 3.2.2: "http://host/path", as for a proxy, is taken for "/path".
+string_view without_origin(string_view target) {
+  for (const string_view scheme : {"http://", "https://"}) {
+    if (!boost::beast::iequals(target.substr(0, scheme.size()), scheme)) continue;
+    const std::size_t path = target.find('/', scheme.size());
+    return path == string_view::npos ? "/" : target.substr(path);
+  }
+  return target;
 }
 
 int status_of(const boost::system::error_code& error) {
@@ -63,7 +74,21 @@ void RequestParser::refuse_long_header() {
          "the request line and header are over the limit of " + std::to_string(limits_.max_header_bytes) + " bytes");
 }
 
+// Beast's parser throws, instead of an error, where a field's name or value is longer than 64 KiB.
 std::size_t RequestParser::put(std::string_view bytes) {
+  try {
+    return put_all(bytes);
+  } catch (const std::length_error&) {
+    if (head_done_) {
+      refuse(400, "a field of the trailer is too long");
+    } else {
+      refuse_long_header();
+    }
+    return bytes.size();
+  }
+}
+
+std::size_t RequestParser::put_all(std::string_view bytes) {
   if (bytes.empty()) return 0;
   boost::system::error_code error;
   const std::size_t used = beast_->parser.put(boost::asio::buffer(bytes.data(), bytes.size()), error);
@@ -94,7 +119,7 @@ void RequestParser::read_head() {
   const auto& message = beast_->parser.get();
   const auto field = [&message](http::field name) { return to_string(message[name]); };
   request_.method = to_string(message.method_string());
-  request_.target = to_string(message.target());
+  request_.target = to_string(without_origin(message.target()));
   request_.version = static_cast<int>(message.version());
   request_.keep_alive = beast_->parser.keep_alive();
   request_.content_type = field(http::field::content_type);

@@ -31,6 +31,7 @@ class RequestParser {
  private:
   struct Beast;
 
+  std::size_t put_all(std::string_view bytes);
   void read_head();
   void refuse(int status, std::string_view message);
   void refuse_long_header();

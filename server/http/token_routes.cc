@@ -23,15 +23,10 @@ HttpResponse json_response(std::string body) {
   return out;
 }
 
-HttpResponse refused(const Error& error) {
-  return error_response(with_openai_names(error, OpenAiCall::kCompletion));
-}
-
-constexpr const char* kAskForParts = "ask for parts of it";
-
-// Not 429, which says that it may be tried again.
-HttpResponse too_large(const Error& error) {
-  return error_response({ErrorCode::kInvalidArgument, error.message});
+HttpResponse refused(Error error) {
+  // An answer that is too large. Not 429, which says that it may be tried again.
+  if (error.code == ErrorCode::kResourceExhausted) error.code = ErrorCode::kInvalidArgument;
+  return error_response(error);
 }
 
 Result<v1::TokenizeResponse> tokenize_text(const Generation& generation, ObjectReader& in, std::string text) {
@@ -41,7 +36,9 @@ Result<v1::TokenizeResponse> tokenize_text(const Generation& generation, ObjectR
   request.set_add_special(in.boolean("add_special_tokens").value_or(false));
   request.set_parse_special(in.boolean("parse_special").value_or(false));
   if (const auto error = in.finish()) return *error;
-  return generation.tokenize(request);
+  auto tokenized = generation.tokenize(request);
+  if (!tokenized) return with_openai_names(tokenized.error(), OpenAiCall::kCompletion);
+  return tokenized;
 }
 
 Result<v1::TokenizeResponse> tokenize_chat(const Generation& generation, ObjectReader& in) {
@@ -52,7 +49,7 @@ Result<v1::TokenizeResponse> tokenize_chat(const Generation& generation, ObjectR
   read_template_args(in, *request.mutable_template_args());
   if (const auto error = in.finish()) return *error;
   const auto rendered = generation.apply_chat_template(request);
-  if (!rendered) return rendered.error();
+  if (!rendered) return with_openai_names(rendered.error(), OpenAiCall::kChat);
   v1::TokenizeResponse out;
   *out.mutable_tokens() = rendered->tokens();
   return out;
@@ -74,7 +71,7 @@ std::string tokenize_json(const Generation& generation, const v1::TokenizeRespon
 
 HttpResponse answer_tokenize(const Generation& generation, const std::string& body) {
   const auto parsed = parse_json_object(body);
-  if (!parsed) return refused(parsed.error());
+  if (!parsed) return error_response(parsed.error());
   ObjectReader in(*parsed);
   const bool with_pieces = in.boolean("return_token_strs").value_or(false);
   auto prompt = in.text("prompt");
@@ -82,13 +79,13 @@ HttpResponse answer_tokenize(const Generation& generation, const std::string& bo
   if (with_pieces && !prompt) in.fail("return_token_strs", "only together with prompt");
   const auto tokenized = prompt ? tokenize_text(generation, in, std::move(*prompt)) : tokenize_chat(generation, in);
   if (!tokenized) return refused(tokenized.error());
-  if (const auto error = check_answer_size(tokenized->ByteSizeLong(), kAskForParts)) return too_large(*error);
+  if (const auto error = check_answer_size(tokenized->ByteSizeLong(), kAskForParts)) return refused(*error);
   return json_response(tokenize_json(generation, *tokenized, with_pieces));
 }
 
 HttpResponse answer_detokenize(const Generation& generation, const std::string& body) {
   const auto parsed = parse_json_object(body);
-  if (!parsed) return refused(parsed.error());
+  if (!parsed) return error_response(parsed.error());
   ObjectReader in(*parsed);
   v1::DetokenizeRequest request;
   request.set_model(in.text("model").value_or(""));
@@ -99,10 +96,10 @@ HttpResponse answer_detokenize(const Generation& generation, const std::string& 
   } else {
     read_token_ids(in, "tokens", *tokens, *request.mutable_tokens());
   }
-  if (const auto error = in.finish()) return refused(*error);
+  if (const auto error = in.finish()) return error_response(*error);
   const auto text = generation.detokenize(request);
   if (!text) return refused(text.error());
-  if (const auto error = check_answer_size(text->ByteSizeLong(), kAskForParts)) return too_large(*error);
+  if (const auto error = check_answer_size(text->ByteSizeLong(), kAskForParts)) return refused(*error);
   std::string out;
   JsonObject object(out);
   object.text("prompt", text->text());

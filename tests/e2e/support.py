@@ -1,6 +1,7 @@
 """A real folio-server for a test: started on free ports, spoken to over gRPC, and asked afterwards whether it is idle."""
 
 import os
+import resource
 import signal
 import subprocess
 import threading
@@ -36,10 +37,11 @@ class WithKey(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientIntercepto
 class Server:
     """One process. `flags` are added to free ports and what the test gives; stopped by SIGTERM in close().
 
-    `key`: what the test's own stubs show at the door. `credentials`: for a server that speaks TLS.
+    `key`: what the test's own stubs show at the door. `credentials`: for a server that speaks TLS. `files`: how many it may
+    have open.
     """
 
-    def __init__(self, model, *flags, wait=True, key=None, credentials=None):
+    def __init__(self, model, *flags, wait=True, key=None, credentials=None, files=None):
         self.key, self.credentials = key, credentials
         self.lines = []
         self.silent = False  # it will say no more
@@ -48,7 +50,8 @@ class Server:
         http = () if "--http-port" in flags else ("--http-port", "0")
         self.process = subprocess.Popen(
             [SERVER, "--model", model, "--grpc-port", "0", *http, "--control-listen", "127.0.0.1:0", *flags],
-            stderr=subprocess.PIPE, text=True, errors="replace")
+            stderr=subprocess.PIPE, text=True, errors="replace",
+            preexec_fn=files and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))))
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
         try:
@@ -109,6 +112,16 @@ class Server:
             if time.monotonic() > end:
                 raise AssertionError(f"not idle after {seconds} s:\n{load}")
             time.sleep(0.02)
+
+    def of_status(self, name):
+        """A number of the process's from the kernel: VmRSS (KiB), Threads."""
+        with open(f"/proc/{self.process.pid}/status", encoding="utf-8") as status:
+            return int(next(line for line in status if line.startswith(name + ":")).split()[1])
+
+    def cpu_s(self):
+        with open(f"/proc/{self.process.pid}/stat", encoding="utf-8") as stat:
+            fields = stat.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def terminate(self, number=signal.SIGTERM):
         self.process.send_signal(number)

@@ -88,6 +88,22 @@ class BadInput(ServerCase):
         self.refused(Code.INVALID_ARGUMENT, f"prompt: {15 << 18} bytes", "512 tokens", text="ab " * (5 << 18))
         self.refused(Code.INVALID_ARGUMENT, "over the context of 512 tokens", text="ab " * 600)
 
+    def test_a05_messages_far_above_the_limit_are_not_kept(self):
+        """The library gathers a message before it looks at its size: what arrives has a bound of its own, 256 MiB."""
+        with open(f"/proc/{self.server.process.pid}/clear_refs", "w", encoding="utf-8") as control:
+            control.write("5")  # VmHWM, the peak, begins anew
+        before = self.server.of_status("VmHWM")
+        channel = self.server.connect(**{"grpc.max_send_message_length": -1})
+        call = channel.unary_unary("/folio.v1.Generation/Generate")
+        for size_mib in (100, 500):
+            with self.assertRaises(grpc.RpcError) as error:
+                call(bytes(size_mib << 20), timeout=60)
+            self.assertEqual(error.exception.code(), Code.RESOURCE_EXHAUSTED, error.exception.details())
+        channel.close()
+        self.assertLess(self.server.of_status("VmHWM") - before, 320 << 10)
+        for text in ["ab " * (5 << 20)] * 4:  # below the limit, all of them
+            self.refused(Code.INVALID_ARGUMENT, "prompt", text=text)
+
     def test_a13_names_in_messages(self):
         name = "\u6f22\U0001F999\n%"
         error = self.refused(Code.NOT_FOUND, name, ids=[1], model=name)
@@ -109,6 +125,17 @@ class BadInput(ServerCase):
         with self.assertRaises(grpc.RpcError) as error:
             self.server.channel.unary_unary("/folio.v1.Generation/Generate")(b"\x1a\x02\xc0\x80")
         self.assertIn("UTF-8", error.exception.details())
+
+    def test_s10_the_library_says_what_it_cannot_read_and_not_without_end(self):
+        """protobuf's own log goes through ours: at most ten lines in ten seconds, and what was left out is counted."""
+        said = lambda: [line for line in self.server.lines if "protobuf: " in line]
+        call = self.server.channel.unary_unary("/folio.v1.Generation/Generate")
+        for number in range(40):
+            with self.assertRaises(grpc.RpcError) as error:
+                call(b"\x1a\x02\xc0\x80")  # `text`, and not UTF-8
+            self.assertEqual(error.exception.code(), Code.INVALID_ARGUMENT)
+        self.assertIn("UTF-8", said()[0])
+        self.assertLessEqual(len(said()), 20)  # a period may have ended in between
 
     def test_the_log_has_one_line_a_record(self):
         for line in self.server.lines:

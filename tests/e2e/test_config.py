@@ -146,7 +146,7 @@ class Files(ConfigCase):
                          (2, 'FILE:2: tenants."a".weight: 0 is not in [1e-06, 1e+06]\n'))
         code, text = self.refused("kv-blocks = 200\n", *nowhere)
         self.assertEqual(code, 1)
-        self.assertIn("/nowhere.gguf: cannot open", text)
+        self.assertIn("--model /nowhere.gguf: no such file; scripts/setup fetches the default model", text)
 
     def test_a_pin_that_does_not_fit_ends_the_start(self):
         for text, words in (("x" * 5, "do not fill a block of 16"), ("word " * 100, "over what --pin-quota leaves"),

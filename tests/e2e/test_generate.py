@@ -17,7 +17,7 @@ WORDS = "Once upon a time there was a"
 
 class Generate(ServerCase):
     MODEL = SMOLLM2
-    FLAGS = ("--kv-blocks", "1024", "--max-num-seqs", "16", "--check-invariants")
+    FLAGS = ("--kv-blocks", "1024", "--max-num-seqs", "16", "--check-invariants", "--log-level", "debug")
 
     def unary(self, request):
         return self.stub.Generate(request, timeout=60)
@@ -90,8 +90,8 @@ class Generate(ServerCase):
     def test_s08_back_to_back_streams_on_one_channel(self):
         expected = {n: self.unary(generate(WORDS, max_tokens=n)).outputs[0] for n in (1, 2, 3, 17)}
         pauses = random.Random(1)
-        for i in range(100):
-            count = (1, 2, 3, 17)[i % 4]
+        for i in range(200):
+            count = (1, 2, 3, 17)[i % 4] if i % 20 < 4 else 2
             chunks = []
             for chunk in self.stub.GenerateStream(generate(WORDS, max_tokens=count)):
                 chunks.append(chunk)
@@ -106,7 +106,8 @@ class Generate(ServerCase):
             whole = self.both(generate("x", max_tokens=8, logit_bias={bias: 1000}, logprobs=1))
             self.assertEqual(list(whole.outputs[0].tokens), [bias] * 8)
             self.assertEqual(whole.outputs[0].text, "\uFFFD" * 8)
-        self.assertFalse([line for line in self.server.lines if "UTF-8" in line])
+        # The log would say it: test_bad_input makes it do so.
+        self.assertFalse([line for line in self.server.lines if "protobuf: " in line])
 
     def test_q07_seeds(self):
         request = lambda **fields: generate(WORDS, max_tokens=16, temperature=0.8, **fields)
@@ -240,9 +241,9 @@ class Generate(ServerCase):
         self.assertEqual(info.options["kv-blocks"], "1024")
 
     def test_health_and_load_answer_while_a_long_prompt_is_tokenised(self):
-        text = "The quick brown fox jumps over the lazy dog. " * 90_000  # 4 MB
+        text = "The quick brown fox jumps over the lazy dog. " * 23_000  # 1 MB
         threads = [threading.Thread(target=lambda: self.stub.Tokenize(pb.TokenizeRequest(text=text)))
-                   for _ in range(2)]
+                   for _ in range(8)]
         stream = self.stub.GenerateStream(generate(WORDS, max_tokens=300, ignore_eos=True))
         for thread in threads:
             thread.start()

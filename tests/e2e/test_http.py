@@ -1,17 +1,26 @@
 """The HTTP front of the real server on the default model: kinds 1 and 2 of the field's reports and what of kind 5 is
 input, with gRPC's answer beside HTTP's."""
 
+import json
 import random
+import time
 import unittest
 
-from http_support import EMOJI, HttpCase, RawSocket
-from support import Joined, chat, generate
+import grpc
+
+from http_support import EMOJI, HttpCase, RawSocket, StrictStream
+from support import GEMMA3, Code, Joined, chat, generate, pb
 
 GREEDY_PROMPT = "The capital of France is"
 
 
+DEBUG = (*HttpCase.FLAGS, "--log-level", "debug")
+
+
 class Text(HttpCase):
     """Kind 1: the same bytes, whichever way they come."""
+
+    FLAGS = DEBUG
 
     def everywhere(self, prompt, max_tokens, grpc_fields=None, **fields):
         """Whole, streamed and gRPC's answer are one text; -> the whole one's choice and usage"""
@@ -74,12 +83,21 @@ class Text(HttpCase):
     def test_s08_many_streams_on_one_connection(self):
         connection = self.connection()
         prompts = ["One", "Two, three", "The sea", GREEDY_PROMPT]
-        expected = {prompt: self.complete(prompt, max_tokens=6)["choices"][0]["text"] for prompt in prompts}
+        expected = {(prompt, count): self.complete(prompt, max_tokens=count)["choices"][0]["text"]
+                    for prompt in prompts for count in (1, 2, 3, 17)}
         dice = random.Random(1)
-        for _ in range(60):
-            prompt = dice.choice(prompts)
-            stream = self.stream("/v1/completions", connection, prompt=prompt, max_tokens=6)
-            self.assertEqual(stream.text[0], expected[prompt])
+        for number in range(200):
+            prompt, count = dice.choice(prompts), (1, 2, 3, 17)[number % 4] if number % 20 < 4 else 2
+            body = {"prompt": prompt, "max_tokens": count, "temperature": 0, "stream": True}
+            connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            pieces = []
+            while piece := answer.read1(dice.choice((1, 7, 4096))):
+                pieces.append(piece)
+                if dice.random() < 0.005:
+                    time.sleep(0.05)
+            stream = StrictStream(self, b"".join(pieces).decode(), is_chat=False, with_usage=False)
+            self.assertEqual(stream.text[0], expected[prompt, count])
         connection.close()
 
     def test_s09_chat_streams_by_the_letter(self):
@@ -103,7 +121,7 @@ class Text(HttpCase):
             answer = self.complete("x", max_tokens=8, logit_bias=bias)
             self.assertEqual(answer["usage"]["completion_tokens"], 8)
             self.stream("/v1/completions", prompt="x", max_tokens=8, logit_bias=bias)
-        self.assertFalse([line for line in self.server.lines if "protobuf" in line])
+        self.assertFalse([line for line in self.server.lines if "protobuf: " in line])
 
     def test_logprobs(self):
         whole = self.complete(GREEDY_PROMPT, max_tokens=6, logprobs=3)["choices"][0]
@@ -126,8 +144,24 @@ class Text(HttpCase):
         self.assertEqual(bytes(chat_logprobs[0]["bytes"]).decode(), chat_logprobs[0]["token"])
 
 
+class Gemma(HttpCase):
+    """S04: SentencePiece-style pieces, over server-sent events."""
+
+    MODEL = GEMMA3
+
+    def test_s04_spaces(self):
+        for prompt in (GREEDY_PROMPT, "a  b\t\tc\n    d", "def f():\n    return", "  leading"):
+            whole = self.complete(prompt, max_tokens=12)
+            stream = self.stream("/v1/completions", prompt=prompt, max_tokens=12)
+            self.assertEqual(stream.text[0], whole["choices"][0]["text"])
+            self.assertEqual(self.stub.Generate(generate(prompt, max_tokens=12)).outputs[0].text, stream.text[0])
+        self.assertEqual(self.stream("/v1/completions", prompt=GREEDY_PROMPT, max_tokens=1).text[0][0], " ")
+
+
 class Input(HttpCase):
     """Kind 2, and every wrong value by its name."""
+
+    FLAGS = DEBUG
 
     def test_t02_control_markers_in_a_message(self):
         def prompt_of(messages):
@@ -150,7 +184,12 @@ class Input(HttpCase):
     def test_t03_bytes_without_a_token(self):
         for text in ("a\u0004b", "\U00050000x", "\U00090000x"):
             self.complete(text, max_tokens=1)
-        self.refused(400, "prompt", "/v1/completions", {"prompt": "\u0013"})
+        for nothing in ("\u0013", "\u0006\u0014\u0016\u001d"):
+            self.refused(400, "prompt", "/v1/completions", {"prompt": nothing})
+            with self.assertRaises(grpc.RpcError) as error:
+                self.stub.Generate(generate(nothing))
+            self.assertEqual(error.exception.code(), Code.INVALID_ARGUMENT)
+            self.assertFalse(self.stub.Tokenize(pb.TokenizeRequest(text=nothing)).tokens)
         self.refused(400, "prompt", "/v1/completions", {"prompt": ""})
 
     def test_t06_bodies_that_are_not_utf8(self):
@@ -162,6 +201,20 @@ class Input(HttpCase):
         for escape in (r"\ud83d", r"\ude00\ud83d"):
             self.refused(400, "prompt", "/v1/completions", b'{"prompt":"' + escape.encode() + b'"}')
         self.assertEqual(self.call("POST", "/v1/completions", rb'{"prompt":"\ud83d\ude00","max_tokens":1}')[0], 200)
+
+    def test_t07_digits_and_words(self):
+        """What the tokenizer's own tests hold against the reference for thousands of lines, here through the door."""
+        def tokens(text):
+            answer = self.call("POST", "/tokenize", {"prompt": text, "return_token_strs": True})[2]
+            self.assertEqual(list(self.stub.Tokenize(pb.TokenizeRequest(text=text)).tokens), answer["tokens"])
+            self.assertEqual(self.call("POST", "/detokenize", {"tokens": answer["tokens"]})[2]["prompt"], text)
+            return answer
+
+        self.assertEqual(tokens("2024-11-30")["token_strs"], list("2024-11-30"))
+        self.assertEqual(tokens(" Vi\u1ec7t")["tokens"], [10506, 25275, 225, 100])
+        for text in ("don't DON'T", *(" " * count + "x" for count in range(1, 10)), "trailing   ", "\r\n\n\t", "a\u00a0b",
+                     "\u2028\u2029", "\u3000\ufeff\u200b", "e\u0301", "\u0661\u0662\u0663"):
+            tokens(text)
 
     def test_t08_templates(self):
         def tokens(messages):
@@ -217,10 +270,16 @@ class Input(HttpCase):
         self.refused(400, "model", "/v1/completions", rb'{"prompt":"x","model":"\ud800"}')
 
     def test_a10_nothing_forges_a_header_or_an_event(self):
-        for label in (b"a\rb", b"a\nb", b"a\x00b"):
+        for label in (b"a\rb", b"a\nb", b"a\x00b", b"a\x7fb"):
             with RawSocket(self.server.http_port) as raw:
                 raw.send(b"GET /health HTTP/1.1\r\nHost: h\r\nX-Request-Id: " + label + b"\r\n\r\n")
                 self.assertTrue(raw.read_until(b"\r\n").startswith(b"HTTP/1.1 400 "))
+        for folded in (b"a\r\n b", b"a\r\n\tX-Evil: 1"):  # a line that goes on in the next one: its break is a space
+            with RawSocket(self.server.http_port) as raw:
+                raw.send(b"GET /health HTTP/1.1\r\nHost: h\r\nX-Request-Id: " + folded + b"\r\n\r\n")
+                answer = raw.read_until(b"}")
+            self.assertTrue(answer.startswith(b"HTTP/1.1 200 "))
+            self.assertNotIn(b"\r\nX-", answer)
         for label in ("a%0d%0aX-Evil: 1", "\u00e9", "a b"):
             _, headers, _ = self.call("GET", "/health", **{"X-Request-Id": label.encode("latin-1")})
             self.assertNotIn("X-Evil", headers)
@@ -230,6 +289,29 @@ class Input(HttpCase):
         self.assertEqual(stream.text[0], "\n" * 20)
         for line in self.server.lines:
             self.assertRegex(line, r"^\d{4}-\d\d-\d\d ")
+
+    def test_a09_no_other_site_is_named_unless_it_is_set(self):
+        site = {"Origin": "https://app.example", "Access-Control-Request-Method": "POST"}
+        for method, path in (("OPTIONS", "/v1/completions"), ("GET", "/v1/models"), ("GET", "/no/such/path")):
+            _, headers, _ = self.call(method, path, **site)
+            self.assertFalse([name for name in headers if name.lower().startswith("access-control-")], path)
+
+    def test_a10_one_line_of_the_log_a_request(self):
+        def answers():
+            return [line.partition("http: ")[2] for line in self.server.lines if " debug: http: " in line]
+
+        before = len(answers())
+        paths = ["/no/such%0d%0apath", "/caf\u00e9", "/health?" + "x" * 5000]
+        with RawSocket(self.server.http_port) as raw:
+            for path in paths:
+                raw.send(f"GET {path} HTTP/1.1\r\nHost: h\r\nX-Request-Id: a%0d%0ahttp: forged\r\n\r\n".encode())
+                raw.read_until(b"}}" if "health" not in path else b"ok")
+        for number in range(5):
+            self.complete("x", max_tokens=1, stream=False, user=f"u\n2026-11-30 00:00:00.000 debug: http: {number}")
+        self.stream("/v1/completions", prompt="x", max_tokens=3)
+        self.assertEqual(len(answers()) - before, len(paths) + 6, answers()[before:])
+        for line in answers()[before:]:
+            self.assertRegex(line, r"^(GET|POST) /[!-~\u00e9]* \d{3}$")
 
     def test_a05_large_and_wrong_bodies(self):
         port = self.server.http_port

@@ -1,11 +1,10 @@
-"""The HTTP front of the real server on the default model: kind 5 of the field's reports, clients that leave, sleep and
-come in crowds, and the server's end."""
+"""The HTTP front of the real server on the default model: kind 5 of the field's reports, clients that leave and sleep,
+and the server's end. Crowds are in test_crowds.py."""
 
 import os
 import socket
 import subprocess
 import sys
-import threading
 import time
 import unittest
 
@@ -82,27 +81,6 @@ class Traffic(HttpCase):
             self.assertIn(b"data: [DONE]", answer)
             raw.socket.close()
 
-    def test_a14_a_crowd(self):
-        results = []
-
-        def one(number):
-            status, headers, _ = self.call("POST", "/v1/completions", {"prompt": "x", "max_tokens": 2, "stream": number % 2 == 0})
-            results.append(status)
-            if status == 429:
-                self.assertGreaterEqual(int(headers["Retry-After"]), 1)
-
-        threads = [threading.Thread(target=one, args=(i,)) for i in range(120)]
-        for thread in threads:
-            thread.start()
-        start = time.monotonic()
-        self.assertEqual(self.call("GET", "/health")[0], 200)
-        self.assertLess(time.monotonic() - start, 1)
-        for thread in threads:
-            thread.join()
-        self.assertEqual(len(results), 120)
-        self.assertEqual(set(results) - {200, 429}, set())
-        self.assertGreater(results.count(200), 10)
-
     def test_time_limits(self):
         self.refused(504, None, "/v1/completions", {"prompt": "x " * 3000, "time_limit_ms": 1})
         answer = self.complete("x", time_limit_ms=300, max_tokens=4000, ignore_eos=True)
@@ -148,6 +126,26 @@ class Ends(unittest.TestCase):
         with socket.socket() as again:
             again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             again.bind(("127.0.0.1", port))
+        server.close()
+
+    def test_a03_a_long_prefill_and_a_queue(self):
+        server = Server(SMOLLM2, "--kv-blocks", "1100", "--drain-timeout", "1", "--max-num-seqs", "1")
+        sockets = [RawSocket(server.http_port) for _ in range(6)]
+        for number, raw in enumerate(sockets):  # a prompt of some seconds, and five behind it
+            raw.post("/v1/completions", {"prompt": [number + 5] * 8000, "max_tokens": 1, "stream": number % 2 == 0})
+        end = time.monotonic() + 10
+        while (server.load().num_running, server.load().num_waiting) != (1, 5):
+            self.assertLess(time.monotonic(), end, server.load())
+            time.sleep(0.01)
+        server.terminate()
+        start = time.monotonic()
+        for number, raw in enumerate(sockets):
+            answer = raw.read_until(b"service_unavailable")
+            self.assertIn(b"the server is shutting down", answer)
+            self.assertTrue(number % 2 == 0 or answer.startswith(b"HTTP/1.1 503 "), answer)
+            raw.socket.close()
+        self.assertEqual(server.wait_exit(5), 0)
+        self.assertLess(time.monotonic() - start, 3)
         server.close()
 
     def test_while_the_model_loads(self):

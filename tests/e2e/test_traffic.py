@@ -79,15 +79,12 @@ class Traffic(ServerCase):
         self.server.wait_idle()
 
     def test_a02_readers_that_sleep(self):
-        def memory_kib():
-            with open(f"/proc/{self.server.process.pid}/status") as status:
-                return int(next(line for line in status if line.startswith("VmRSS")).split()[1])
         full = list(self.stub.Generate(long_request(3, logprobs=20)).outputs[0].tokens)
-        before = memory_kib()
+        before = self.server.of_status("VmRSS")
         sleepers = [self.stub.GenerateStream(long_request(3, logprobs=20)) for _ in range(32)]
         firsts = [next(stream) for stream in sleepers]
         self.server.wait_idle(seconds=20)  # all was made, whoever reads
-        self.assertLess(memory_kib() - before, 50 << 10)
+        self.assertLess(self.server.of_status("VmRSS") - before, 50 << 10)
         self.assertEqual(self.stub.Generate(long_request(max_tokens=2), timeout=5).usage.output_tokens, 2)
         for first, stream in zip(firsts, sleepers):
             self.assertEqual(Joined([first, *stream]).tokens[0], full)
@@ -100,17 +97,19 @@ class Burst(ServerCase):
 
     def test_a14_each_is_answered_or_refused_at_once(self):
         calls = [self.stub.Generate.future(long_request(i, max_tokens=30)) for i in range(500)]
-        slowest = 0
+        times = []
         while not all(call.done() for call in calls):
             start = time.monotonic()
             self.assertEqual(check_health(self.server.channel), SERVING)
-            slowest = max(slowest, time.monotonic() - start)
+            times.append(time.monotonic() - start)
             time.sleep(0.01)
         codes = [call.code() for call in calls]
         self.assertEqual(codes.count(Code.OK) + codes.count(Code.RESOURCE_EXHAUSTED), 500)
         self.assertGreaterEqual(codes.count(Code.OK), 64)
         self.assertGreater(codes.count(Code.RESOURCE_EXHAUSTED), 0)
-        self.assertLess(slowest, 2)
+        # The callers are threads of this process: its own turn comes late now and then.
+        times.sort()
+        self.assertLess(times[len(times) * 9 // 10], 0.2, times)
         for call in calls:
             if call.code() == Code.RESOURCE_EXHAUSTED:
                 self.assertIn("grpc-retry-pushback-ms", dict(call.trailing_metadata()))

@@ -2,6 +2,10 @@
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <memory>
@@ -72,7 +76,7 @@ TEST_F(UnreadTest, ASlowReaderIsNot) {
   const auto start = std::chrono::steady_clock::now();
   while (reader->Read(&chunk)) {
     for (const v1::Output& output : chunk.outputs()) num_tokens += static_cast<std::size_t>(output.tokens_size());
-    if (std::chrono::steady_clock::now() - start < 3 * kWriteTimeout) std::this_thread::sleep_for(kWriteTimeout / 5);
+    if (std::chrono::steady_clock::now() - start < 3 * kWriteTimeout) std::this_thread::sleep_for(kWriteTimeout / 10);
   }
   EXPECT_TRUE(reader->Finish().ok());
   EXPECT_EQ(num_tokens, 8U * 500U);
@@ -97,15 +101,62 @@ TEST_F(UnreadTest, AStreamThatHasNothingToSayIsNotStalled) {
 
 TEST_F(GrpcTest, AnAnswerThatIsTooLargeIsRefusedWithTheLimit) {
   serve();
-  // Six bytes a token: the id, and its piece.
-  v1::TokenizeRequest request;
-  request.set_text(std::string(6 << 20, 'x'));
+  v1::DetokenizeRequest request;
+  for (int i = 0; i < 9 << 20; ++i) request.add_tokens('x');
   grpc::ClientContext context;
-  v1::TokenizeResponse response;
-  const grpc::Status status = stub_->Tokenize(&context, request, &response);
+  v1::DetokenizeResponse response;
+  const grpc::Status status = stub_->Detokenize(&context, request, &response);
   EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(status.error_message(), HasSubstr("above the limit of 16777216 bytes"));
   EXPECT_EQ(context.GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 0U);
+}
+
+TEST_F(GrpcTest, ATextIsTokenisedUpToALimit) {
+  serve();
+  const auto tokenize = [this](std::size_t num_bytes) {
+    v1::TokenizeRequest request;
+    request.set_text(std::string(num_bytes, 'x'));
+    grpc::ClientContext context;
+    v1::TokenizeResponse response;
+    return stub_->Tokenize(&context, request, &response);
+  };
+  const grpc::Status status = tokenize((1U << 20U) + 1);
+  EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(status.error_message(), "text: 1048577 bytes of text are over the limit of 1048576");
+  EXPECT_NE(tokenize(1U << 19U).error_code(), StatusCode::INVALID_ARGUMENT);
+}
+
+// A library's own sockets would be deaf from the first connection on for which there was no file.
+TEST_F(GrpcTest, AListenerOutlivesAFloodOfConnections) {
+  serve();
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = 200;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::vector<int> held;  // until there are no files at all
+  for (int fd = socket(AF_INET, SOCK_STREAM, 0); fd >= 0; fd = socket(AF_INET, SOCK_STREAM, 0)) {
+    held.push_back(fd);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<std::uint16_t>(listener_->port()));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  }
+  std::this_thread::sleep_for(300ms);
+  for (const int fd : held) close(fd);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_GT(held.size(), 50U);
+
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own
+  const auto stub =
+      v1::Generation::NewStub(grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + 20s);
+  v1::GenerateResponse response;
+  const grpc::Status status = stub->Generate(&context, greedy("a", 3), &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
 }
 
 TEST_F(GrpcTest, AConnectionTakesSoManyCallsAtOnce) {

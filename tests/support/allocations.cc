@@ -25,12 +25,17 @@ std::int64_t num_allocations() {
 
 }  // namespace folio
 
-// The array forms are said too: a sanitizer brings its own. The other forms of new and delete call these.
+// The array forms and the one that does not throw are said too: a sanitizer brings its own. The other forms of new and
+// delete call these.
 void* operator new(std::size_t size) {
   return counted(std::malloc(size == 0 ? 1 : size));
 }
 void* operator new[](std::size_t size) {
   return operator new(size);
+}
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  count.fetch_add(1, std::memory_order_relaxed);
+  return std::malloc(size == 0 ? 1 : size);
 }
 void* operator new(std::size_t size, std::align_val_t alignment) {
   const auto align = static_cast<std::size_t>(alignment);

@@ -220,6 +220,19 @@ TEST_F(HttpAnswers, RefusalsNameTheField) {
   EXPECT_EQ(error_of(too_long)["code"], "context_length_exceeded");
 }
 
+// The name that is complained of is the one that was sent, not what a field of folio.v1 of that name is called here.
+TEST_F(HttpAnswers, AnUnknownFieldKeepsItsName) {
+  const std::string messages = R"({"messages": [{"role": "user", "content": "hi"}], )";
+  for (const std::string field : {"prompt", "template_args"}) {
+    for (const char* path : {"/v1/chat/completions", "/tokenize"}) {
+      if (field == "prompt" && path == std::string("/tokenize")) continue;  // there it is a field
+      const RawResponse response = ask(post(path, messages + "\"" + field + "\": \"x\"}"));
+      EXPECT_EQ(response.status, 400);
+      EXPECT_EQ(error_of(response)["param"], field) << path;
+    }
+  }
+}
+
 TEST_F(HttpAnswers, BodiesThatAreNoRequest) {
   const std::string bodies[] = {"",
                                 "{",

@@ -1,4 +1,6 @@
 // Clients that go away, read slowly or not at all, and the server's own end.
+#include <atomic>
+
 #include "tests/server/http/http_fixture.h"
 
 namespace folio::test {
@@ -94,6 +96,8 @@ TEST_F(HttpEnds, AHalfCloseIsNoCancel) {
 
 // A02: what nobody reads stays in the stream, and other callers do not feel it.
 TEST_F(HttpEnds, AReaderThatStopsIsEnded) {
+  std::atomic<int> num_ended{0};
+  options_.on_write_timeout = [&num_ended] { ++num_ended; };
   serve();
   const std::string request =
       post("/v1/completions", completion(R"(,"max_tokens": 500, "n": 8, "logprobs": 20, "stream": true)"));
@@ -105,6 +109,7 @@ TEST_F(HttpEnds, AReaderThatStopsIsEnded) {
   EXPECT_GE(clock_.now() - start, milliseconds(300));
   EXPECT_EQ(complete("").status, 200);
   EXPECT_FALSE(sleeper.read_until("[DONE]").ends_with("[DONE]"));
+  EXPECT_EQ(num_ended.load(), 1);
 }
 
 TEST_F(HttpEnds, AReaderThatIsOnlySlowGetsEverything) {
@@ -135,6 +140,39 @@ TEST_F(HttpEnds, AnAbortHasAStatusOrAnEvent) {
   const std::string rest = stream.read_until("[DONE]");
   EXPECT_THAT(rest, HasSubstr(R"("finish_reason":"abort")"));
   EXPECT_THAT(rest, HasSubstr(R"(data: {"error":)"));
+}
+
+// Nothing was made, so there is nothing to read but the status: who may try elsewhere has to see that it may.
+TEST_F(HttpEnds, AStreamThatIsEndedInTheQueueHasAStatus) {
+  serve();
+  model_.hold();
+  std::vector<std::unique_ptr<RawClient>> running_ones;
+  for (int count = 1; count <= 8; ++count) {
+    running_ones.push_back(std::make_unique<RawClient>(port()));
+    running_ones.back()->send(endless(false));
+    ASSERT_TRUE(running(count));
+  }
+  const auto waiting = [this](int count) {
+    return eventually([this, count] {
+      model_.allow(1);
+      std::this_thread::sleep_for(milliseconds(2));
+      return engine_.load().num_waiting == count;
+    });
+  };
+  RawClient aborted(port());
+  aborted.send(endless(true));
+  ASSERT_TRUE(waiting(1));
+  RawClient drained(port());
+  drained.send(post("/v1/completions", completion(R"(,"max_tokens": 500, "stream": true, "echo": true)")));
+  ASSERT_TRUE(waiting(2));
+  engine_.cancel(9);
+  model_.allow(1);
+  EXPECT_EQ(aborted.read().status, 499);
+  engine_.end_all({ErrorCode::kUnavailable, "the server is shutting down"});
+  model_.release();
+  const RawResponse response = drained.read();
+  EXPECT_EQ(response.status, 503);
+  EXPECT_EQ(error_of(response)["code"], "service_unavailable");
 }
 
 // A03, the listener's part of it.

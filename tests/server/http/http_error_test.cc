@@ -59,8 +59,10 @@ TEST(HttpError, ParamIsTheFieldThatStandsFirst) {
 }
 
 TEST(HttpError, ALongPromptHasTheCodeThatClientsLookFor) {
-  const Error error{ErrorCode::kInvalidArgument,
-                    "prompt: 9000 tokens and one to be made are over the context of 8192 tokens"};
+  Error error{ErrorCode::kInvalidArgument,
+              "prompt: 9000 tokens and one to be made are over the context of 8192 tokens"};
+  EXPECT_EQ(error_of(error_response(error))["code"], nullptr);
+  error.over_context = true;
   EXPECT_EQ(error_of(error_response(error))["code"], "context_length_exceeded");
 }
 

@@ -25,12 +25,21 @@ TEST(ParseJson, TakesObjectsOnly) {
 TEST(ParseJson, NamesThePlaceOfASyntaxError) {
   EXPECT_THAT(refusal(""), StartsWith("body: not valid JSON at byte "));
   EXPECT_THAT(refusal(R"({"temperature": NaN})"), StartsWith("temperature: not valid JSON at byte "));
+  EXPECT_THAT(refusal(R"({"prompt": "a", "n": 1,})"), StartsWith("body: not valid JSON at byte "));
+  EXPECT_THAT(refusal(R"({"stop": ["a"], x})"), StartsWith("body: not valid JSON at byte "));
   EXPECT_THAT(refusal(R"({"temperature": Infinity})"), StartsWith("temperature: "));
   EXPECT_THAT(refusal(R"({"messages": [{"role": "user"}, {"role": oops}]})"), StartsWith("messages[1].role: "));
   EXPECT_THAT(refusal(R"({"stop": ["a", b]})"), StartsWith("stop[1]: "));
   EXPECT_THAT(refusal(R"({"n": 1} trailing)"), HasSubstr("not valid JSON"));
   EXPECT_THAT(refusal(R"({"n": 1,})"), HasSubstr("not valid JSON"));
   EXPECT_THAT(refusal(R"({"n": 01})"), HasSubstr("not valid JSON"));
+}
+
+TEST(ParseJson, NothingIsPassedOverAfterANul) {
+  using namespace std::string_literals;
+  EXPECT_EQ(refusal("{\"n\": 1}\0"s), "body: not valid JSON at byte 9");
+  EXPECT_EQ(refusal("{\"n\": 1}\0 and more"s), "body: not valid JSON at byte 9");
+  EXPECT_TRUE(parse_json_object(R"({"prompt": "\u0000"})"));
 }
 
 TEST(ParseJson, NumbersBeyondADoubleAreNamed) {

@@ -172,7 +172,7 @@ TEST(ChatRequest, ToolsAndFormatsAreRefusedByName) {
       {R"(,"tool_choice": "auto")", "tool_choice: not supported"},
       {R"(,"functions": [{}])", "functions: not supported"},
       {R"(,"function_call": "auto")", "function_call: not supported"},
-      {R"(,"parallel_tool_calls": true)", "parallel_tool_calls: not supported"},
+      {R"(,"parallel_tool_calls": 1)", "parallel_tool_calls: must be true or false"},
       {R"(,"response_format": {"type": "json_object"})", "response_format: not supported"},
       {R"(,"response_format": {"type": "json_schema", "json_schema": {}})", "response_format: not supported"},
       {R"(,"modalities": ["text", "audio"])", "modalities: not supported"},

@@ -10,6 +10,7 @@ namespace folio {
 namespace {
 
 using ::testing::HasSubstr;
+using namespace std::string_view_literals;
 
 struct Parsed {
   int refused = 0;  // status, or 0
@@ -71,6 +72,17 @@ TEST(RequestParser, ARequestWithABody) {
   EXPECT_EQ(parsed.rest, "GET /next");
 }
 
+TEST(RequestParser, ATargetAsForAProxy) {
+  const auto target = [](const std::string& sent) {
+    return parse_all_ways("GET " + sent + " HTTP/1.1\r\nHost: h\r\n\r\n").request.target;
+  };
+  EXPECT_EQ(target("http://h:8080/v1/models?x"), "/v1/models?x");
+  EXPECT_EQ(target("HTTPS://h/"), "/");
+  EXPECT_EQ(target("http://h"), "/");
+  EXPECT_EQ(target("//h/health"), "//h/health");
+  EXPECT_EQ(target("/http://h/health"), "/http://h/health");
+}
+
 TEST(RequestParser, Chunks) {
   const std::string head = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
   const Parsed parsed = parse_all_ways(head + "3\r\nabc\r\nA;name=value\r\n0123456789\r\n0\r\nTrailer: x\r\n\r\nrest");
@@ -129,6 +141,19 @@ TEST(RequestParser, AHeaderOverTheLimit) {
   EXPECT_EQ(parse("GET /" + std::string(1U << 20U, 'a') + " HTTP/1.1\r\n", 4096).refused, 431);
 }
 
+// Where Beast throws: above 64 KiB in one piece.
+TEST(RequestParser, AFieldLongerThanTheLibraryTakes) {
+  const std::string field = "X: " + std::string(70'000, 'x') + "\r\n\r\n";
+  EXPECT_EQ(parse("GET / HTTP/1.1\r\nHost: h\r\n" + field, 100'000).refused, 431);
+  const Parsed trailer =
+      parse("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" + field, 100'000);
+  EXPECT_EQ(trailer.refused, 400);
+  EXPECT_THAT(trailer.message, HasSubstr("trailer"));
+  const std::string name = std::string(70'000, 'n') + ": x\r\n\r\n";
+  EXPECT_EQ(parse("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" + name, 100'000).refused,
+            400);
+}
+
 TEST(RequestParser, WhatIsNoRequest) {
   const char* const cases[] = {
       "\x16\x03\x01\x02\x00\x01",  // TLS, spoken to a port in the clear
@@ -149,7 +174,7 @@ TEST(RequestParser, WhatIsNoRequest) {
     EXPECT_EQ(parse(bytes, 1000).refused, 400) << bytes;
     EXPECT_FALSE(parse(bytes, 1).done) << bytes;  // some are waited for, until their time is up
   }
-  EXPECT_EQ(parse_all_ways(std::string_view("GET / HTTP/1.1\r\nHost: h\r\nX: a\0b\r\n\r\n", 37)).refused, 400);
+  EXPECT_EQ(parse_all_ways("GET / HTTP/1.1\r\nHost: h\r\nX: a\0b\r\n\r\n"sv).refused, 400);
   EXPECT_EQ(parse_all_ways("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").refused, 400);
 }
 
