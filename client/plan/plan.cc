@@ -1,5 +1,6 @@
 #include "client/plan/plan.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <stdexcept>
@@ -36,8 +37,14 @@ Answer ask(const Connection& connection, v1::Control::Stub& stub,
 LiveServer ask_server(Connection connection, const std::string& address) {
   connection.address = address;
   const auto stub = v1::Control::NewStub(make_channel(connection));
-  return {address, ask<v1::GetServerInfoRequest, v1::ServerInfo>(connection, *stub, &v1::Control::Stub::GetServerInfo),
-          ask<v1::GetLoadRequest, v1::Load>(connection, *stub, &v1::Control::Stub::GetLoad)};
+  LiveServer server{address,
+                    ask<v1::GetServerInfoRequest, v1::ServerInfo>(connection, *stub, &v1::Control::Stub::GetServerInfo),
+                    ask<v1::GetLoadRequest, v1::Load>(connection, *stub, &v1::Control::Stub::GetLoad)};
+  const v1::ServerInfo& info = server.info;
+  require(info.num_blocks() > 0 && server.block_bytes() > 0 && info.block_size() > 0 &&
+              info.block_size() <= KvShape::kMost && info.max_context() > 0 && server.load.blocks_held() >= 0,
+          "--measure " + address + ": its answer has no sizes of a KV cache; is it a folio-server?");
+  return server;
 }
 
 Subject subject_of(const PlanOptions& options) {
@@ -72,7 +79,12 @@ void fill_in(const PlanOptions& options, Plan& plan) {
   plan.block_size = options.block_size > 0 ? options.block_size : server ? server->info.block_size() : 16;
   plan.crowd = options.crowd;
   plan.crowd.context = options.context;
-  if (options.context == 0) plan.crowd.context = server ? server->info.max_context() : plan.subject.max_context;
+  if (options.context == 0) {
+    plan.crowd.context = plan.subject.max_context;
+    if (server)
+      plan.crowd.context = std::min<std::int64_t>(server->info.max_context(),
+                                                  plan.crowd.context > 0 ? plan.crowd.context : Crowd::kMost);
+  }
   require(plan.crowd.context > 0, "--context: not given, and no model says it");
   require(plan.subject.max_context == 0 || plan.crowd.context <= plan.subject.max_context,
           "--context: " + std::to_string(plan.crowd.context) + " tokens are over the model's " +
