@@ -35,7 +35,10 @@ struct Crowd {
 
   static constexpr std::int64_t kMost = 1'000'000'000;
 
-  std::int64_t num_sharing() const { return static_cast<std::int64_t>(static_cast<double>(users) * prefix_share); }
+  // 29 of 100 are 0.29 of them, though the product is a little less.
+  std::int64_t num_sharing() const {
+    return static_cast<std::int64_t>(static_cast<double>(users) * prefix_share + 1e-6);
+  }
 };
 
 // Blocks of the crowd with all contexts full. A shared prefix's whole blocks count once; the rest of it is copied.

@@ -1,6 +1,7 @@
 #include "client/plan/report.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 #include <vector>
 
@@ -123,25 +124,21 @@ std::vector<std::string> differences(const Plan& plan, const LiveServer& server)
   return out;
 }
 
+// Of contexts that the server takes.
 PlanJson forecast_json(const Plan& plan, const LiveServer& server) {
   const v1::ServerInfo& info = server.info;
   StepLimits limits{info.max_batch_tokens(), info.max_num_seqs(), 0};
   if (const auto target = info.options().find("target-itl-ms"); target != info.options().end()) {
     limits.target_itl_ms = std::strtod(target->second.c_str(), nullptr);
   }
-  const std::int64_t cached = plan.crowd.num_sharing() > 0 ? plan.crowd.prefix_tokens : 0;
-  const auto expected =
-      forecast(server.load.step_times(), limits, {plan.crowd.users, plan.crowd.context, plan.prompt_tokens, cached});
+  ForecastOf of{plan.crowd.users, std::min<std::int64_t>(plan.crowd.context, info.max_context())};
+  of.prompt_tokens = std::min(plan.prompt_tokens, of.context);
+  of.cached_tokens = plan.crowd.num_sharing() > 0 ? std::min(plan.crowd.prefix_tokens, of.prompt_tokens - 1) : 0;
+  const auto expected = forecast(server.load.step_times(), limits, of);
   if (!expected) return nullptr;
-  return {{"users", expected->running},
-          {"context", plan.crowd.context},
-          {"prompt_tokens", plan.prompt_tokens},
-          {"cached_tokens", std::min(cached, plan.prompt_tokens - 1)},
-          {"ttft_ms", expected->ttft_ms},
-          {"itl_ms", expected->itl_ms},
-          {"chunk", expected->chunk},
-          {"steps", expected->steps},
-          {"is_seen", expected->is_seen}};
+  return {{"users", expected->running},        {"context", of.context},        {"prompt_tokens", of.prompt_tokens},
+          {"cached_tokens", of.cached_tokens}, {"ttft_ms", expected->ttft_ms}, {"itl_ms", expected->itl_ms},
+          {"chunk", expected->chunk},          {"steps", expected->steps},     {"is_seen", expected->is_seen}};
 }
 
 PlanJson server_json(const Plan& plan, const LiveServer& server) {

@@ -63,6 +63,10 @@ TEST(BlockNeed, TheWorkedExample) {
   EXPECT_EQ(block_need({.users = 4, .context = 100, .prefix_tokens = 40, .prefix_share = 0.5}, 16).all,
             2 + 2 * 5 + 2 * 7);
   EXPECT_EQ(block_need({.users = 1, .context = 100, .prefix_tokens = 40, .prefix_share = 0.9}, 16).all, 7);
+  for (std::int64_t part = 0; part <= 100; ++part) {
+    const Crowd hundred{.users = 100, .prefix_share = static_cast<double>(part) / 100};
+    EXPECT_EQ(hundred.num_sharing(), part);
+  }
   // The last token is always computed, in a block of one's own.
   EXPECT_EQ(block_need({.users = 3, .context = 32, .prefix_tokens = 32}, 16).all, 1 + 3);
 }

@@ -181,6 +181,10 @@ TEST(PlanReport, AServerThatDiffers) {
   plan.block_size = 32;
   plan.server = live();
   EXPECT_EQ(plan_json(plan)["server"]["differences"].size(), 5U);
+  plan.server->load.mutable_step_times()->set_num_samples(50);
+  EXPECT_EQ(plan_json(plan)["server"]["forecast"]["context"], 512);  // no more than it takes
+  EXPECT_EQ(plan_json(plan)["server"]["forecast"]["prompt_tokens"], 512);
+  EXPECT_EQ(plan_json(plan)["server"]["forecast"]["users"], 8);
   const std::string text = plan_text(plan_json(plan));
   for (const char* words : {"DIFFERS: K and V in int8 are planned, the server has f16", "blocks of tokens: 32",
                             "bytes of a block:", "contexts of 600 tokens are planned, the server's end at 512",
