@@ -1,4 +1,4 @@
-// folio-client: generate, chat, bench.
+// folio-client: generate, chat, bench, plan.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <stdexcept>
@@ -7,6 +7,7 @@
 #include "client/chat.h"
 #include "client/common.h"
 #include "client/generate.h"
+#include "client/plan/plan.h"
 
 namespace {
 
@@ -59,12 +60,15 @@ int main(int argc, char** argv) {
   GenerateOptions generate;
   ChatOptions chat;
   BenchOptions bench;
+  PlanOptions plan;
   CLI::App& generate_command = *app.add_subcommand("generate", "one prompt, one streamed answer");
   CLI::App& chat_command = *app.add_subcommand("chat", "a conversation; Ctrl-C stops an answer, /exit leaves");
   CLI::App& bench_command = *app.add_subcommand("bench", "closed-loop load test");
+  CLI::App& plan_command = *app.add_subcommand("plan", "memory of K and V: how much, and how many users fit");
   add_generate(generate_command, generate);
   add_chat(chat_command, chat);
   add_bench(bench_command, bench);
+  plan.add_to(plan_command);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& end) {
@@ -75,6 +79,7 @@ int main(int argc, char** argv) {
   try {
     if (generate_command.parsed()) return run_generate(generate, interrupts);
     if (chat_command.parsed()) return run_chat(chat, interrupts);
+    if (plan_command.parsed()) return run_plan(plan);
     return run_bench(bench, interrupts);
   } catch (const std::runtime_error& failure) {
     std::fprintf(stderr, "folio-client: %s\n", failure.what());
