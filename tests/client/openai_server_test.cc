@@ -64,11 +64,14 @@ TEST_F(OpenAiServer, RefusalsAndCancels) {
   const auto refused = collect(*transport, bad);
   EXPECT_EQ(refused->wait().error, "HTTP 400");
   EXPECT_EQ(refused->wait().message, "top_p: 2 is not in (0, 1]");
+  model_.hold();
+  model_.allow(3);
   CollectedAnswer answer;
-  const auto call = transport->start(spec(100'000), answer);
-  answer.wait_for_arrivals(1);
+  const auto call = transport->start(spec(100), answer);
+  answer.wait_for_arrivals(2);
   call->cancel();
   EXPECT_EQ(answer.wait().error, "CANCELLED");
+  model_.release();
   EXPECT_TRUE(eventually([this] { return idle(); }));
 }
 
