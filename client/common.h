@@ -17,13 +17,16 @@
 
 namespace folio::client {
 
-// Exit codes.
+// Exit codes: docs/client.md has the table.
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 1;
-inline constexpr int kExitUsage = 2;  // a wrong command line
+inline constexpr int kExitUsage = 2;     // a wrong command line, or a prompt that is not UTF-8
+inline constexpr int kExitNoServer = 3;  // nobody there, or not ready
+inline constexpr int kExitRefused = 4;   // the server said no
 inline constexpr int kExitInterrupted = 130;
 
 inline constexpr const char* kDefaultAddress = "127.0.0.1:50051";
+inline constexpr const char* kDefaultControlAddress = "127.0.0.1:50052";
 
 // How to reach a server and what to show at its door.
 struct Connection {
@@ -90,7 +93,7 @@ std::string short_name(v1::FinishReason reason);
 // "folio-client: UNAVAILABLE: message" on the error output.
 void print_error(const grpc::Status& status);
 
-// Prints a model's text: on a terminal without control characters, so that output cannot drive the terminal.
+// Prints a model's text: on a terminal only what is printable().
 void print_text(std::string_view text);
 // The lines that --stats prints, on the error output.
 void print_stats(const v1::GenerateResponse& response);
