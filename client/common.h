@@ -36,9 +36,9 @@ struct Connection {
   void authorize(grpc::ClientContext& context) const;
 };
 
-// A channel without hidden retries, with a receive limit that no answer reaches. Throws std::runtime_error naming a
-// file that cannot be read.
-std::shared_ptr<grpc::Channel> make_channel(const Connection& connection);
+// A channel without hidden retries, with a receive limit that no answer reaches. Channels to the same server share a
+// network connection unless they have their `own`. Throws std::runtime_error naming a file that cannot be read.
+std::shared_ptr<grpc::Channel> make_channel(const Connection& connection, bool own = false);
 
 // Flags that become fields of a GenerateRequest or ChatRequest; what was not given stays unset.
 struct RequestFlags {
