@@ -1,8 +1,9 @@
 #include <CLI/CLI.hpp>
 #include <cmath>
-#include <functional>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "client/load_test/bench.h"
 
@@ -10,9 +11,9 @@ namespace folio::client {
 namespace {
 
 // What `parse` throws becomes a complaint about the flag.
-template <class Value>
-CLI::Option* add_parsed(CLI::App& app, const std::string& name, Value& value,
-                        const std::function<Value(const std::string&)>& parse, const std::string& help) {
+template <class Value, class Parse>
+CLI::Option* add_parsed(CLI::App& app, const std::string& name, Value& value, const Parse& parse,
+                        const std::string& help) {
   return app.add_option_function<std::string>(
       name,
       [&value, parse, name](const std::string& text) {
@@ -25,20 +26,32 @@ CLI::Option* add_parsed(CLI::App& app, const std::string& name, Value& value,
       help);
 }
 
+// A value for each word.
+template <class Value>
+auto one_of(std::vector<std::pair<std::string, Value>> choices) {
+  return [choices = std::move(choices)](const std::string& text) {
+    std::string words;
+    for (const auto& [word, value] : choices) {
+      if (word == text) return value;
+      words += (words.empty() ? "" : ", ") + word;
+    }
+    throw std::invalid_argument("'" + text + "' is not one of " + words);
+  };
+}
+
 CLI::Range seconds() {
   return CLI::Range(0.0, 1e7);
 }
 
 void add_workload(CLI::App& app, WorkloadOptions& workload) {
-  add_parsed<Lengths>(app, "--prompt-tokens", workload.prompt_tokens, Lengths::parse,
-                      "length of prompts: N, uniform:MIN,MAX or lognormal:MEDIAN,SIGMA[,MIN,MAX] (default 128)");
-  add_parsed<Lengths>(app, "--output-tokens", workload.output_tokens, Lengths::parse,
-                      "length of answers, likewise (default 128)");
-  app.add_option("--prompts", workload.prompts,
-                 "ids: random token ids; words: words of one token, as ids; text: as text")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, PromptKind>{
-          {"ids", PromptKind::kIds}, {"words", PromptKind::kWords}, {"text", PromptKind::kText}}))
-      ->default_str("ids");
+  add_parsed(app, "--prompt-tokens", workload.prompt_tokens, Lengths::parse,
+             "length of prompts: N, uniform:MIN,MAX or lognormal:MEDIAN,SIGMA[,MIN,MAX] (default 128)");
+  add_parsed(app, "--output-tokens", workload.output_tokens, Lengths::parse,
+             "length of answers, likewise (default 128)");
+  add_parsed(
+      app, "--prompts", workload.prompts,
+      one_of<PromptKind>({{"ids", PromptKind::kIds}, {"words", PromptKind::kWords}, {"text", PromptKind::kText}}),
+      "ids: random token ids (default); words: random words of one token each, as ids; text: the same as text");
   app.add_option("--shared-prefix", workload.shared_prefix, "tokens in front of each prompt that others have too")
       ->check(CLI::Range(0, 10'000'000))
       ->capture_default_str();
@@ -63,8 +76,8 @@ void add_workload(CLI::App& app, WorkloadOptions& workload) {
 }
 
 void add_outputs(CLI::App& app, BenchOptions& options) {
-  add_parsed<std::vector<Goal>>(app, "--goodput", options.goals, parse_goals,
-                                "what a good answer keeps, in ms: ttft:500,itl:50,tpot:40,e2e:5000, or some of them");
+  add_parsed(app, "--goodput", options.goals, parse_goals,
+             "what a good answer keeps, in ms: ttft:500,itl:50,tpot:40,e2e:5000, or some of them");
   app.add_option("--max-failed", options.max_failed_percent,
                  "percent of failed, empty or missed requests without exit code 3")
       ->check(CLI::Range(0.0, 100.0))
@@ -77,16 +90,11 @@ void add_outputs(CLI::App& app, BenchOptions& options) {
 
 // What bench and bench sweep have in common.
 void add_common(CLI::App& app, BenchOptions& options) {
-  options.connection.add_to(app);
-  app.add_option("--connections", options.connections, "connections, used in turn")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
-  app.add_option("--client-threads", options.threads, "threads that read the connections")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
-  app.add_option("--arrivals", options.arrivals, "open loop: poisson, gamma or constant gaps (default poisson)")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, ArrivalKind>{
-          {"poisson", ArrivalKind::kPoisson}, {"gamma", ArrivalKind::kGamma}, {"constant", ArrivalKind::kConstant}}));
+  add_parsed(
+      app, "--arrivals", options.arrivals,
+      one_of<ArrivalKind>(
+          {{"poisson", ArrivalKind::kPoisson}, {"gamma", ArrivalKind::kGamma}, {"constant", ArrivalKind::kConstant}}),
+      "open loop: poisson, gamma or constant gaps (default poisson)");
   app.add_option("--burstiness", options.burstiness,
                  "shape of gamma gaps: below 1 burstier than poisson, above smoother")
       ->check(CLI::Range(1e-3, 1e6));
@@ -98,8 +106,18 @@ void add_common(CLI::App& app, BenchOptions& options) {
   app.add_option("--warmup", options.warmup_s, "seconds at the start that are left out")->check(seconds());
   app.add_option("--cooldown", options.cooldown_s, "seconds before the last request's end that are left out")
       ->check(seconds());
+  app.option_defaults()->group("What they ask");
   add_workload(app, options.workload);
+  app.option_defaults()->group("Results");
   add_outputs(app, options);
+  app.option_defaults()->group("Connection");
+  options.connection.add_to(app);
+  app.add_option("--connections", options.connections, "connections, used in turn")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app.add_option("--client-threads", options.threads, "threads that read the connections")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
 }
 
 void check(const BenchOptions& options, bool open_loop) {
@@ -119,6 +137,7 @@ void check(const BenchOptions& options, bool open_loop) {
 }  // namespace
 
 void BenchOptions::add_to(CLI::App& app) {
+  app.option_defaults()->group("When requests are sent");
   auto* rate_option = app.add_option("--rate", rate, "open loop: requests a second, due whatever the server does")
                           ->check(CLI::Range(1e-4, 1e6));
   app.add_option("--concurrency", concurrency,
@@ -136,9 +155,9 @@ void BenchOptions::add_to(CLI::App& app) {
 }
 
 void SweepOptions::add_to(CLI::App& app) {
-  app.add_option("--over", over_rate, "what rises: concurrency (closed loops) or rate (open loops)")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, bool>{{"concurrency", false}, {"rate", true}}))
-      ->default_str("concurrency");
+  app.option_defaults()->group("When requests are sent");
+  add_parsed(app, "--over", over_rate, one_of<bool>({{"concurrency", false}, {"rate", true}}),
+             "what rises: concurrency (closed loops, default) or rate (open loops)");
   auto* list = app.add_option("--points", points, "values, with commas between them, all of which are run")
                    ->delimiter(',')
                    ->check(CLI::Range(1e-4, 1e6));

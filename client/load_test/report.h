@@ -22,8 +22,7 @@ nlohmann::json to_json(const Summary& summary);
 using Labels = std::vector<std::pair<std::string, std::vector<std::string>>>;
 std::string to_csv(const Labels& labels, const std::vector<Summary>& summaries);
 
-// Latency against time, percentile curves, throughput and requests under way against time. At most some thousand points
-// each, whatever the number of requests: of neighbours the slowest is kept.
+// Latency against time, percentile curves, throughput and requests under way against time.
 std::vector<Plot> make_plots(const Summary& summary, const std::vector<RequestRecord>& records);
 
 }  // namespace folio::client

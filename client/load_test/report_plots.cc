@@ -9,21 +9,7 @@ namespace {
 
 using Points = std::vector<std::pair<double, double>>;
 
-constexpr std::size_t kMostPoints = 1500;  // of a series
-
-// Of each group of neighbours in x the highest.
-Points thinned(Points points) {
-  std::sort(points.begin(), points.end());
-  if (points.size() <= kMostPoints) return points;
-  Points out;
-  const std::size_t group = (points.size() + kMostPoints - 1) / kMostPoints;
-  for (std::size_t i = 0; i < points.size(); i += group) {
-    const auto begin = points.begin() + static_cast<std::ptrdiff_t>(i);
-    const auto end = points.begin() + static_cast<std::ptrdiff_t>(std::min(i + group, points.size()));
-    out.push_back(*std::max_element(begin, end, [](const auto& a, const auto& b) { return a.second < b.second; }));
-  }
-  return out;
-}
+constexpr std::size_t kMostPoints = 1500;  // of a percentile curve
 
 Points against_time(const std::vector<RequestRecord>& records,
                     const std::function<double(const RequestRecord&)>& figure) {
@@ -31,7 +17,8 @@ Points against_time(const std::vector<RequestRecord>& records,
   for (const RequestRecord& record : records) {
     if (record.outcome == Outcome::kOk) points.emplace_back(record.due_s, figure(record));
   }
-  return thinned(std::move(points));
+  std::sort(points.begin(), points.end());
+  return points;
 }
 
 // (percent, the percentile): as many points as tell something, and the ends.
@@ -58,7 +45,7 @@ Points under_way(const std::vector<RequestRecord>& records) {
   Points points;
   double count = 0;
   for (const auto& [at_s, change] : changes) points.emplace_back(at_s, count += change);
-  return thinned(std::move(points));
+  return points;
 }
 
 }  // namespace
