@@ -16,11 +16,17 @@ namespace folio::client {
 
 inline constexpr int kExitManyFailed = 3;  // more requests failed than --max-failed allows
 
+enum class Api { kGrpc, kOpenAi };
+
 struct BenchOptions {
   Connection connection;
+  Api api = Api::kGrpc;
   int connections = 1;
   int threads = 1;  // that read
   WorkloadOptions workload;
+  // In the place of workload.prompts. Default: ids; where the server does not say how large its vocabulary is, words;
+  // and where it does not tokenise either, text.
+  std::optional<PromptKind> prompts;
   std::string trace_file;  // empty: none
 
   // When requests are sent. Without rate, and without a trace that has times, the loop is closed.

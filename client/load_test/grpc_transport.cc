@@ -75,6 +75,7 @@ class Ending {
     } else if (num_finished_ < num_answers_) {
       fail("no end", "status OK without a finish reason for each answer");
     }
+    end_.at = std::chrono::steady_clock::now();
     return std::move(end_);
   }
 
@@ -122,7 +123,7 @@ class GrpcCall final : public Call, private Event {
   void hear(SteadyTime now) {
     for (const v1::Output& output : chunk_.outputs()) {
       listener_.on_arrival(
-          {now, output.index(), output.tokens_size(), static_cast<std::int64_t>(output.text().size())});
+          {now, output.tokens_size(), static_cast<std::int64_t>(output.text().size()), output.index()});
     }
     ending_.add(chunk_);
   }

@@ -145,7 +145,6 @@ LoadTest::Run LoadTest::run(const BenchOptions& options, const std::string& titl
     for (std::size_t i = lags_before; i < lags.size(); ++i) client.read_lag_ms.add(lags[i]);
   }
   client.cores = std::min(available_cores(), options.threads);
-  estimate_tokens(out.records, result.start);
   out.summary = summarize(out.records, result, plan.arrivals.has_value(),
                           {options.warmup_s, options.cooldown_s, options.goals}, std::move(client));
   return out;
@@ -161,19 +160,6 @@ void LoadTest::write_record(const RequestRecord& record, const nlohmann::json* l
     std::fprintf(stderr, "folio-client: %s; the run goes on without\n", failure.what());
     records_file_.reset();
     lost_records_ = true;
-  }
-}
-
-void LoadTest::estimate_tokens(std::vector<RequestRecord>& records, SteadyTime start) {
-  for (RequestRecord& record : records) {
-    if (record.text.empty() || record.output_tokens) continue;
-    try {
-      record.output_tokens = static_cast<std::int64_t>(transport_->tokenize(record.text).size());
-    } catch (const std::runtime_error&) {
-      return;  // the summary counts those whose tokens are not known
-    }
-    record.estimated = true;
-    record.times = measure(record.arrivals, record.output_tokens, start);
   }
 }
 

@@ -42,7 +42,6 @@ class LoadTest {
  private:
   SendPlan plan(const BenchOptions& options) const;
   void write_record(const RequestRecord& record, const nlohmann::json* label);
-  void estimate_tokens(std::vector<RequestRecord>& records, SteadyTime start);
 
   Interrupts& interrupts_;
   std::optional<OutputFile> records_file_;

@@ -33,14 +33,11 @@ struct RequestRecord {
   double end_s = 0;
   std::int64_t prompt_tokens = 0;  // by the server's usage; 0: it did not say
   std::int64_t cached_tokens = 0;
-  // By the server's usage, else the ids that came. Neither: unknown until it is estimated.
+  // By the server's usage, else the ids that came. Neither: unknown, or the wire's estimate.
   std::optional<std::int64_t> output_tokens;
-  bool estimated = false;      // output_tokens is the number of tokens of the text as a whole
+  bool estimated = false;      // output_tokens is what the server's tokenizer makes of the whole text
   bool counts_differ = false;  // ids came, and usage says another number
   TokenTimes times;            // of kOk with known tokens
-  // Of kOk with unknown tokens: what an estimate needs.
-  std::string text;
-  std::vector<Arrival> arrivals;
 
   double ttft_ms() const { return (*first_s - due_s) * 1000; }  // REQUIRES first_s
   double e2e_ms() const { return (end_s - due_s) * 1000; }

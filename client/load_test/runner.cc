@@ -42,7 +42,7 @@ SteadyTime Runner::at(double seconds) const {
 
 RunResult Runner::run() {
   if (plan_.num_requests != 0) upcoming_ = workload_.request(0);
-  start_ = last_end_ = last_due_ = now();
+  start_ = last_due_ = now();
   end_of_sending_ = plan_.duration_s ? at(*plan_.duration_s) : kNever;
   for (int i = 0; i < plan_.concurrency; ++i) {
     free_since_.push(at(arrivals_ ? 0 : plan_.ramp_s * i / plan_.concurrency));
@@ -50,7 +50,6 @@ RunResult Runner::run() {
   if (arrivals_) advance_arrival();
 
   RunResult result;
-  result.start = start_;
   while (true) {
     wait_and_reap(SteadyTime::min());
     {
@@ -71,7 +70,7 @@ RunResult Runner::run() {
   result.due_span_s = all_sent ? seconds(last_due_) : result.sending_s;
   result.num_missed = count_missed();
   wait_for_ends();
-  result.duration_s = seconds(last_end_);
+  result.duration_s = last_end_s_;
   const std::lock_guard lock(mutex_);
   result.stopped = stopped_;
   return result;
@@ -122,9 +121,9 @@ void Runner::wait_and_reap(SteadyTime until) {
 }
 
 void Runner::reap(StreamRecord& stream) {
-  last_end_ = std::max(last_end_, stream.ended_at());
   if (plan_.concurrency > 0) free_since_.push(stream.ended_at());
   RequestRecord record = stream.record(start_);
+  last_end_s_ = std::max(last_end_s_, record.end_s);
   running_.erase(&stream);
   observer_.ended(std::move(record));
 }

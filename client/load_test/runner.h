@@ -29,7 +29,6 @@ struct SendPlan {
 };
 
 struct RunResult {
-  SteadyTime start{};
   double duration_s = 0;  // from the start of the load to the end of the last request
   double sending_s = 0;   // from the start until nothing more was to be sent
   double due_span_s = 0;  // likewise in the time of the plan: until the last request that it has was due
@@ -77,7 +76,7 @@ class Runner {
   // Of run's thread.
   SteadyTime start_{};
   SteadyTime end_of_sending_{};
-  SteadyTime last_end_{};
+  double last_end_s_ = 0;
   SteadyTime last_due_{};
   std::optional<Arrivals> arrivals_;
   SteadyTime arrival_{};  // open: when the next request is due

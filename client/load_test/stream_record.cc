@@ -60,7 +60,7 @@ RequestRecord StreamRecord::record(SteadyTime load_start) {
   out.due_s = seconds(due_);
   out.ready_s = seconds(ready_);
   out.sent_s = seconds(sent_);
-  out.end_s = seconds(ended_at_);
+  out.end_s = seconds(end_.at);
   if (!arrivals_.empty()) out.first_s = seconds(arrivals_.front().at);
   out.prompt_tokens = end_.prompt_tokens.value_or(0);
   out.cached_tokens = end_.cached_tokens.value_or(0);
@@ -70,12 +70,8 @@ RequestRecord StreamRecord::record(SteadyTime load_start) {
   if (!out.output_tokens && (num_ids > 0 || arrivals_.empty())) out.output_tokens = num_ids;
   out.counts_differ = num_ids > 0 && out.output_tokens != num_ids;
   if (out.outcome != Outcome::kOk) return out;
-  if (out.output_tokens) {
-    out.times = measure(arrivals_, out.output_tokens, load_start);
-  } else {
-    out.text = std::move(end_.text);
-    out.arrivals = std::move(arrivals_);
-  }
+  out.estimated = end_.is_estimate;
+  out.times = measure(arrivals_, out.output_tokens, load_start);
   return out;
 }
 

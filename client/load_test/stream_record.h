@@ -26,6 +26,7 @@ class StreamRecord final : public StreamListener {
   void start(Transport& transport, SteadyTime due, SteadyTime ready);
   void abort();
 
+  // When on_end came, which may be after the stream's end.
   SteadyTime ended_at() const { return ended_at_; }
   // REQUIRES `ended` was called; once. Seconds in it are from `load_start`.
   RequestRecord record(SteadyTime load_start);

@@ -111,9 +111,11 @@ class FakeTransport final : public client::Transport {
       events_.erase(events_.begin());
       lock.unlock();
       if (event.part.is_end) {
-        event.listener->on_end(event.part.end);
+        StreamEnd end = event.part.end;
+        end.at = now;
+        event.listener->on_end(end);
       } else {
-        event.listener->on_arrival({now, 0, event.part.tokens, 0});
+        event.listener->on_arrival({now, event.part.tokens});
       }
       lock.lock();
     }

@@ -15,10 +15,10 @@ using ::testing::ElementsAre;
 const SteadyTime kStart = SteadyTime() + 1000s;
 
 Arrival ids(int ms, std::int64_t tokens, std::int32_t index = 0) {
-  return {kStart + std::chrono::milliseconds(ms), index, tokens, 0};
+  return {kStart + std::chrono::milliseconds(ms), tokens, 0, index};
 }
 Arrival text(int ms, std::int64_t bytes, std::int32_t index = 0) {
-  return {kStart + std::chrono::milliseconds(ms), index, 0, bytes};
+  return {kStart + std::chrono::milliseconds(ms), 0, bytes, index};
 }
 double sum(const std::vector<float>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
@@ -80,9 +80,9 @@ TEST(TokenTimes, IdsOutweighATotal) {
 }
 
 TEST(TokenTimes, RolesAndUsageAreNoContent) {
-  EXPECT_FALSE(has_content({kStart, 0, 0, 0}));
-  EXPECT_TRUE(has_content({kStart, 0, 1, 0}));  // an id whose text is held back
-  EXPECT_TRUE(has_content({kStart, 0, 0, 1}));
+  EXPECT_FALSE(has_content({kStart, 0, 0}));
+  EXPECT_TRUE(has_content({kStart, 1, 0}));  // an id whose text is held back
+  EXPECT_TRUE(has_content({kStart, 0, 1}));
 }
 
 }  // namespace
