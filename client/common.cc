@@ -63,8 +63,9 @@ void Connection::authorize(grpc::ClientContext& context) const {
   if (!api_key.empty()) context.AddMetadata("authorization", "Bearer " + api_key);
 }
 
-std::shared_ptr<grpc::Channel> make_channel(const Connection& connection) {
+std::shared_ptr<grpc::Channel> make_channel(const Connection& connection, bool own) {
   grpc::ChannelArguments arguments;
+  if (own) arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
   arguments.SetMaxReceiveMessageSize(kMaxResponseBytes);

@@ -21,8 +21,8 @@ namespace folio::client {
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;     // a wrong command line, or a prompt that is not UTF-8
-inline constexpr int kExitNoServer = 3;  // nobody there, or not ready
-inline constexpr int kExitRefused = 4;   // the server said no
+inline constexpr int kExitNoServer = 4;  // nobody there, or not ready
+inline constexpr int kExitRefused = 5;   // the server said no
 inline constexpr int kExitInterrupted = 130;
 
 inline constexpr const char* kDefaultAddress = "127.0.0.1:50051";
@@ -39,9 +39,9 @@ struct Connection {
   void authorize(grpc::ClientContext& context) const;
 };
 
-// A channel without hidden retries, with a receive limit that no answer reaches. Throws std::runtime_error naming a
-// file that cannot be read.
-std::shared_ptr<grpc::Channel> make_channel(const Connection& connection);
+// A channel without hidden retries, with a receive limit that no answer reaches. Channels to the same server share a
+// network connection unless they have their `own`. Throws std::runtime_error naming a file that cannot be read.
+std::shared_ptr<grpc::Channel> make_channel(const Connection& connection, bool own = false);
 
 // Flags that become fields of a GenerateRequest or ChatRequest; what was not given stays unset.
 struct RequestFlags {

@@ -94,7 +94,8 @@ class EditingReader final : public LineReader {
     EditingReader* self = nullptr;
     el_get(editor, EL_CLIENTDATA, &self);
     self->cancelled_ = true;
-    return CC_NEWLINE;
+    el_push(editor, "\n");  // as if Enter came next: only its own command leaves libedit's picture of the screen right
+    return CC_NORM;
   }
   void remember(const std::string& line) {
     HistEvent event;

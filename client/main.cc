@@ -3,12 +3,12 @@
 #include <cstdio>
 #include <stdexcept>
 
-#include "client/bench.h"
 #include "client/chat.h"
 #include "client/common.h"
 #include "client/completion.h"
 #include "client/generate.h"
 #include "client/load.h"
+#include "client/load_test/bench.h"
 
 namespace {
 
@@ -47,26 +47,6 @@ void add_completion(CLI::App& app, std::string& shell) {
   app.add_option("shell", shell, "for this shell")->required()->check(CLI::IsMember({"bash"}));
 }
 
-void add_bench(CLI::App& app, BenchOptions& options) {
-  options.connection.add_to(app);
-  app.add_option("--concurrency", options.concurrency, "requests at a time")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
-  app.add_option("--num-requests", options.num_requests, "requests in all")
-      ->check(CLI::Range(1, 10'000'000))
-      ->capture_default_str();
-  app.add_option("--prompt-tokens", options.prompt_tokens, "random token ids per prompt")
-      ->check(CLI::Range(1, 10'000'000))
-      ->capture_default_str();
-  app.add_option("--output-tokens", options.output_tokens, "tokens per answer; end tokens are ignored")
-      ->check(CLI::Range(1, 10'000'000))
-      ->capture_default_str();
-  app.add_option("--seed", options.seed, "the same seed sends the same load")->capture_default_str();
-  app.add_option("--temperature", options.temperature, "of the sampling")->capture_default_str();
-  app.add_option("--tenant", options.tenant, "whose share of the server this takes");
-  app.add_option("--json", options.json_file, "also write the summary to this file");
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -76,14 +56,17 @@ int main(int argc, char** argv) {
   GenerateOptions generate;
   ChatOptions chat;
   BenchOptions bench;
+  SweepOptions sweep;
   LoadOptions load;
   std::string shell;
   CLI::App& generate_command = *app.add_subcommand("generate", "one prompt, one streamed answer");
   CLI::App& chat_command = *app.add_subcommand("chat", "a conversation; Ctrl-C stops an answer, /exit leaves");
-  CLI::App& bench_command = *app.add_subcommand("bench", "closed-loop load test");
+  CLI::App& bench_command = *app.add_subcommand("bench", "load test; see also bench sweep --help");
+  CLI::App& sweep_command = *bench_command.add_subcommand("sweep", "load tests with more and more load, to the knee");
   add_generate(generate_command, generate);
   add_chat(chat_command, chat);
-  add_bench(bench_command, bench);
+  bench.add_to(bench_command);
+  sweep.add_to(sweep_command);
   CLI::App& load_command = *app.add_subcommand("load", "a live view of what the server does");
   add_load(load_command, load);
   CLI::App& completion_command = *app.add_subcommand("completion", "a script with which a shell completes commands");
@@ -103,6 +86,7 @@ int main(int argc, char** argv) {
     if (generate_command.parsed()) return run_generate(generate, interrupts);
     if (chat_command.parsed()) return run_chat(chat, interrupts);
     if (load_command.parsed()) return run_load(load, interrupts);
+    if (sweep_command.parsed()) return run_sweep(sweep, interrupts);
     return run_bench(bench, interrupts);
   } catch (const std::runtime_error& failure) {
     std::fprintf(stderr, "folio-client: %s\n", failure.what());

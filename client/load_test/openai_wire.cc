@@ -243,6 +243,7 @@ void AnswerReader::read_choice(const json& choice, Arrival& arrival) {
   const std::string reason = find_text(choice, "finish_reason");
   if (!reason.empty()) whole.finish_reason = shorten(reason, kMaxWordBytes);
   const std::string text = find_text(choice, "text");
+  arrival.index = static_cast<std::int32_t>(index);
   arrival.text_bytes += static_cast<std::int64_t>(text.size());
   num_kept_bytes_ += text.size();
   if (num_kept_bytes_ <= kMaxTextBytes) whole.text += text;

@@ -26,11 +26,12 @@ struct RequestSpec {
   std::optional<std::chrono::milliseconds> deadline;  // from the moment it is sent
 };
 
-// One message of an answer's stream, as its bytes were read.
+// What one message of a stream holds of one answer, as its bytes were read.
 struct Arrival {
   SteadyTime at{};
   std::int64_t tokens = 0;      // ids in it; on a wire without ids, unknown: 0
   std::int64_t text_bytes = 0;  // a message with neither carries no content (a role, an empty delta, usage)
+  std::int32_t index = 0;       // of the answer, in [0, n)
 };
 
 // How a stream ended.
@@ -84,6 +85,9 @@ class Transport {
   virtual std::vector<std::int32_t> tokenize(const std::string& text) = 0;
   // The listener outlives the call. Never blocks, never throws: what fails is told to on_end.
   virtual std::unique_ptr<Call> start(const RequestSpec& request, StreamListener& listener) = 0;
+  // How late the reading threads were, in milliseconds, each time that they looked at a timer of their own: what their
+  // lag adds to the times of arrivals. Empty: this wire does not measure it.
+  virtual std::vector<double> read_lags_ms() { return {}; }
 };
 
 }  // namespace folio::client

@@ -52,7 +52,7 @@ class Client(ServerCase):
 
     def test_generate_says_what_was_refused(self):
         result = self.run_client("generate", "x", "--top-p", "2")
-        self.assertEqual(result.returncode, 4)
+        self.assertEqual(result.returncode, 5)
         self.assertIn("INVALID_ARGUMENT: sampling.top_p: 2 is not in (0, 1]", result.stderr)
 
     def test_who_is_not_there(self):
@@ -61,7 +61,7 @@ class Client(ServerCase):
                                (f"127.0.0.1:{self.server.control_port}", "may be the server's --control-listen")):
             for command in (("generate", "x"), ("chat", "x")):
                 gone = subprocess.run([CLIENT, *command, "--address", address], capture_output=True, text=True, timeout=60)
-                self.assertEqual((gone.returncode, gone.stdout), (3, ""), gone.stderr)
+                self.assertEqual((gone.returncode, gone.stdout), (4, ""), gone.stderr)
                 self.assertIn(words, gone.stderr)
 
     def test_where_a_prompt_comes_from(self):

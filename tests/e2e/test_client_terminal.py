@@ -142,7 +142,7 @@ class Chat(TerminalCase):
         terminal.type("/stats" + ENTER)
         terminal.wait_for("no answer yet")
         terminal.type("/exit" + ENTER)
-        self.assertEqual(terminal.wait_exit(), 4)
+        self.assertEqual(terminal.wait_exit(), 5)
 
 
 class Generate(TerminalCase):
@@ -193,7 +193,7 @@ class Load(TerminalCase):
         for address, words in ((self.server.port, "may be the server's --grpc-port"),
                                (1, "no server at 127.0.0.1:1\nstart one with: folio-server")):
             gone = self.run_load(port=address)
-            self.assertEqual((gone.returncode, gone.stdout), (3, ""))
+            self.assertEqual((gone.returncode, gone.stdout), (4, ""))
             self.assertIn(words, gone.stderr)
         wrong = self.run_load("--interval-ms", "5")
         self.assertEqual(wrong.returncode, 2)
@@ -222,7 +222,7 @@ class Completion(unittest.TestCase):
 
     def test_commands_and_options(self):
         self.assertEqual(self.complete("ge"), ["generate"])
-        self.assertEqual(self.complete("completion", ""), ["bash", "--help"])
+        self.assertEqual(self.complete("completion", ""), ["--help", "bash"])
         self.assertEqual(self.complete("generate", "--max"), ["--max-tokens"])
         self.assertEqual(self.complete("chat", "--address", "host:1", "--sys"), ["--system"])
         self.assertEqual(self.complete("load", "--max"), [])
