@@ -50,6 +50,10 @@ sigset_t interrupt_signals() {
 
 void Connection::add_to(CLI::App& app) {
   app.add_option("--address", address, "host:port of the server")->capture_default_str();
+  add_security_to(app);
+}
+
+void Connection::add_security_to(CLI::App& app) {
   app.add_option("--api-key", api_key, "API key; better in the environment: a command line is seen by all")
       ->envname("FOLIO_API_KEY");
   auto* ca = app.add_option("--tls-ca", tls_ca, "speak TLS, with a server certified by these authorities (PEM file)");

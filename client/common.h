@@ -34,7 +34,8 @@ struct Connection {
   std::string api_key;                    // empty: none
   std::string tls_ca, tls_cert, tls_key;  // paths of PEM files; empty: in the clear, and no certificate of our own
 
-  void add_to(CLI::App& app);
+  void add_to(CLI::App& app);           // --address and the others
+  void add_security_to(CLI::App& app);  // all but --address
   // Goes with every call.
   void authorize(grpc::ClientContext& context) const;
 };

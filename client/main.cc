@@ -1,4 +1,4 @@
-// folio-client: generate, chat, bench, load, completion.
+// folio-client: generate, chat, bench, plan, load, completion.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <stdexcept>
@@ -9,6 +9,7 @@
 #include "client/generate.h"
 #include "client/load.h"
 #include "client/load_test/bench.h"
+#include "client/plan/plan.h"
 
 namespace {
 
@@ -57,6 +58,7 @@ int main(int argc, char** argv) {
   ChatOptions chat;
   BenchOptions bench;
   SweepOptions sweep;
+  PlanOptions plan;
   LoadOptions load;
   std::string shell;
   CLI::App& generate_command = *app.add_subcommand("generate", "one prompt, one streamed answer");
@@ -67,6 +69,8 @@ int main(int argc, char** argv) {
   add_chat(chat_command, chat);
   bench.add_to(bench_command);
   sweep.add_to(sweep_command);
+  CLI::App& plan_command = *app.add_subcommand("plan", "memory of K and V: how much, and how many users fit");
+  plan.add_to(plan_command);
   CLI::App& load_command = *app.add_subcommand("load", "a live view of what the server does");
   add_load(load_command, load);
   CLI::App& completion_command = *app.add_subcommand("completion", "a script with which a shell completes commands");
@@ -87,6 +91,7 @@ int main(int argc, char** argv) {
     if (chat_command.parsed()) return run_chat(chat, interrupts);
     if (load_command.parsed()) return run_load(load, interrupts);
     if (sweep_command.parsed()) return run_sweep(sweep, interrupts);
+    if (plan_command.parsed()) return run_plan(plan);
     return run_bench(bench, interrupts);
   } catch (const std::runtime_error& failure) {
     std::fprintf(stderr, "folio-client: %s\n", failure.what());

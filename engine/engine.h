@@ -21,6 +21,7 @@
 #include "engine/text/tokenizer.h"
 #include "engine/token_stream.h"
 #include "scheduler/slot_use.h"
+#include "scheduler/step_time_model.h"
 
 namespace folio {
 
@@ -65,6 +66,7 @@ struct LoadSnapshot {
   double output_tokens_per_second = 0;
   double last_step_ms = 0;
   StepPhases mean_step;  // over the last 64 steps
+  StepTimes step_times;     // as steps are predicted now
 };
 
 class Engine {

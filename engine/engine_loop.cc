@@ -280,6 +280,7 @@ void Engine::Impl::refresh_snapshot(const SchedulerCounts& counts) {
   snapshot_.cached_tokens = counts.cached_tokens;
   snapshot_.output_tokens = counts.output_tokens;
   snapshot_.num_preemptions = counts.num_preemptions;
+  snapshot_.step_times = scheduler_.step_times();
 }
 
 void Engine::Impl::observe(const Events& events, bool was_step) {

@@ -47,6 +47,16 @@ v1::Load to_proto(const LoadSnapshot& load, std::size_t num_front_waiting, std::
   phases.set_forward_ms(mean.forward_ms);
   phases.set_sample_ms(mean.sample_ms);
   phases.set_commit_ms(mean.commit_ms);
+  const StepTimes& times = load.step_times;
+  v1::StepTimes& out_times = *out.mutable_step_times();
+  out_times.set_base_ms(times.base_ms);
+  out_times.set_row_ms(times.row_ms);
+  out_times.set_pair_ms(times.pair_ms);
+  out_times.set_key_ms(times.key_ms);
+  out_times.set_logit_row_ms(times.logit_row_ms);
+  out_times.set_usual_error_ms(times.usual_error_ms);
+  out_times.set_num_samples(times.num_samples);
+  out_times.set_trusted_rows(times.trusted_rows);
   out.set_num_front_waiting(static_cast<std::int32_t>(num_front_waiting));
   out.set_num_write_timeouts(num_write_timeouts);
   return out;
