@@ -106,6 +106,7 @@ int run_chat(const ChatOptions& options, Interrupts& interrupts) {
       if (lines) lines->restore_terminal();
       _exit(128 + SIGTERM);
     }
+    if (lines && lines->is_terminal()) return lines->cancel();
     std::fprintf(stderr, "\n(/exit or Ctrl-D leaves)\n");
   });
   int exit_code = lines ? converse(conversation, *lines, leaving) : ask(options.message, conversation, false);

@@ -2,12 +2,18 @@
 
 #include <histedit.h>
 #include <langinfo.h>
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <termios.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <clocale>
+#include <cstdint>
 #include <cstdio>
+#include <cwchar>
 #include <iostream>
+#include <iterator>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
@@ -18,6 +24,7 @@ namespace folio::client {
 namespace {
 
 constexpr const char* kPrompt = "> ";
+constexpr wchar_t kCtrlC = 3;
 
 class PlainReader final : public LineReader {
  public:
@@ -47,9 +54,9 @@ class EditingReader final : public LineReader {
     el_set(editor_, EL_EDITOR, "emacs");
     el_source(editor_, nullptr);    // the user's own ~/.editrc
     el_set(editor_, EL_SIGNAL, 1);  // a new size of the window, and coming back from Ctrl-Z
-    // While a line is typed Ctrl-C is a key like others, else it is the signal that stops an answer.
-    el_set(editor_, EL_SETTY, "-d", "intr=", nullptr);
-    el_set(editor_, EL_ADDFN, "folio-cancel", "forget this line", &EditingReader::cancel);
+    // Ctrl-C is a signal, which another thread takes: cancel() makes a key of it.
+    el_set(editor_, EL_GETCFN, &EditingReader::next_character);
+    el_set(editor_, EL_ADDFN, "folio-cancel", "forget this line", &EditingReader::cancel_line);
     el_set(editor_, EL_BIND, "^C", "folio-cancel", nullptr);
     el_set(editor_, EL_BIND, "^R", "em-inc-search-prev", nullptr);
     HistEvent event;
@@ -61,6 +68,7 @@ class EditingReader final : public LineReader {
   ~EditingReader() override {
     el_end(editor_);
     history_end(history_);
+    close(cancels_);
   }
 
   TypedLine read() override {
@@ -83,6 +91,10 @@ class EditingReader final : public LineReader {
     return line;
   }
   bool is_terminal() const override { return true; }
+  void cancel() override {
+    constexpr std::uint64_t kOne = 1;
+    static_cast<void>(::write(cancels_, &kOne, sizeof kOne) == sizeof kOne);  // full: there are enough of them
+  }
   void restore_terminal() override { tcsetattr(STDIN_FILENO, TCSANOW, &found_); }
 
  private:
@@ -90,10 +102,37 @@ class EditingReader final : public LineReader {
     static std::string text = kPrompt;
     return text.data();
   }
-  static unsigned char cancel(EditLine* editor, int /*key*/) {
+  static EditingReader& self_of(EditLine* editor) {
     EditingReader* self = nullptr;
     el_get(editor, EL_CLIENTDATA, &self);
-    self->cancelled_ = true;
+    return *self;
+  }
+  // 1: a character; 0: the end; -1: an error.
+  static int next_character(EditLine* editor, wchar_t* out) {
+    std::mbstate_t state{};
+    while (true) {
+      pollfd sources[] = {{STDIN_FILENO, POLLIN, 0}, {self_of(editor).cancels_, POLLIN, 0}};
+      if (poll(sources, std::size(sources), -1) < 0) {
+        if (errno != EINTR) return -1;
+        el_set(editor, EL_REFRESH);  // the window has another size, or the program came back to the front
+        continue;
+      }
+      std::uint64_t count = 0;
+      if (sources[1].revents != 0 && ::read(sources[1].fd, &count, sizeof count) > 0) {
+        *out = kCtrlC;
+        return 1;
+      }
+      char byte = 0;
+      const ssize_t got = ::read(STDIN_FILENO, &byte, 1);
+      if (got <= 0) return got == 0 ? 0 : -1;
+      const std::size_t length = std::mbrtowc(out, &byte, 1, &state);
+      if (length == static_cast<std::size_t>(-2)) continue;          // the character goes on
+      if (length == static_cast<std::size_t>(-1)) *out = L'\uFFFD';  // none of any
+      return 1;
+    }
+  }
+  static unsigned char cancel_line(EditLine* editor, int /*key*/) {
+    self_of(editor).cancelled_ = true;
     el_push(editor, "\n");  // as if Enter came next: only its own command leaves libedit's picture of the screen right
     return CC_NORM;
   }
@@ -108,6 +147,7 @@ class EditingReader final : public LineReader {
   History* history_ = nullptr;
   EditLine* editor_ = nullptr;
   termios found_{};
+  const int cancels_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   bool cancelled_ = false;
   bool told_ = false;
 };

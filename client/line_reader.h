@@ -11,12 +11,15 @@ struct TypedLine {
   std::string text;  // kText: without the line's end
 };
 
-// One thread but for restore_terminal().
+// One thread but for what says otherwise.
 class LineReader {
  public:
   virtual ~LineReader() = default;
   virtual TypedLine read() = 0;
   virtual bool is_terminal() const = 0;
+  // Any thread, for Ctrl-C at the prompt: what was typed is forgotten, and read() gives kCancelled. Only on a terminal:
+  // elsewhere lines are whole.
+  virtual void cancel() {}
   // Any thread, before the program ends without unwinding: the terminal is as it was found.
   virtual void restore_terminal() {}
 };

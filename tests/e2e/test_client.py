@@ -74,7 +74,7 @@ class Client(ServerCase):
             self.assertEqual(self.run_client("generate", "--file", file.name, *flags).stdout, expected)
             both = self.run_client("generate", "x", "--file", file.name)
             self.assertEqual(both.returncode, 2)
-            self.assertIn("--file excludes prompt", both.stderr)
+            self.assertIn("prompt excludes --file", both.stderr)
             file.write(b"\xff")
             file.flush()
             bad = self.run_client("generate", "--file", file.name)
