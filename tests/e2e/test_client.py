@@ -60,7 +60,8 @@ class Client(ServerCase):
                                (f"127.0.0.1:{self.server.http_port}", "speaks HTTP, not gRPC"),
                                (f"127.0.0.1:{self.server.control_port}", "may be the server's --control-listen")):
             for command in (("generate", "x"), ("chat", "x")):
-                gone = subprocess.run([CLIENT, *command, "--address", address], capture_output=True, text=True, timeout=60)
+                gone = subprocess.run([CLIENT, *command, "--address", address], capture_output=True, text=True,
+                                      timeout=60)
                 self.assertEqual((gone.returncode, gone.stdout), (4, ""), gone.stderr)
                 self.assertIn(words, gone.stderr)
 
@@ -104,10 +105,11 @@ class Client(ServerCase):
                                 input=b"a\xff\n/system \xff\n", capture_output=True, timeout=60)
         self.assertEqual((client.returncode, client.stdout), (2, b""))
         self.assertEqual(client.stderr.decode().splitlines(),
-                         ["folio-client: chat: the line: not UTF-8 at byte 1", "folio-client: chat: the line: not UTF-8 at byte 8"])
+                         [f"folio-client: chat: the line: not UTF-8 at byte {byte}" for byte in (1, 8)])
 
     def test_commands_in_a_pipe(self):
-        result = self.run_client("chat", "--temperature", "0", "--max-tokens", "2", text="/system Be brief.\nHi\n/stats\n/exit\nBye\n")
+        result = self.run_client("chat", "--temperature", "0", "--max-tokens", "2",
+                                 text="/system Be brief.\nHi\n/stats\n/exit\nBye\n")
         self.assertEqual(result.returncode, 0, result.stderr)
         expected = self.stub.Chat(chat(("system", "Be brief."), ("user", "Hi"), max_tokens=2))
         self.assertEqual(result.stdout, expected.outputs[0].text + "\n")

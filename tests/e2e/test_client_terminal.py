@@ -44,7 +44,8 @@ class Chat(TerminalCase):
 
     def test_a_conversation(self):
         first = self.stub.Chat(chat(("user", "Hi"), max_tokens=20))
-        second = self.stub.Chat(chat(("user", "Hi"), ("assistant", first.outputs[0].text), ("user", "Bye"), max_tokens=5))
+        second = self.stub.Chat(chat(("user", "Hi"), ("assistant", first.outputs[0].text), ("user", "Bye"),
+                                     max_tokens=5))
         terminal = self.open_chat("--temperature", "0", "--max-tokens", "20")
         terminal.type("Hi" + ENTER)
         shown = terminal.wait_for(PROMPT).replace("\r\n", "\n")
