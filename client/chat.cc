@@ -69,7 +69,10 @@ int ask(const std::string& question, Conversation& conversation, bool terminal) 
 }
 
 int converse(Conversation& conversation, LineReader& lines, const std::atomic<bool>& leaving) {
-  if (lines.is_terminal()) std::fprintf(stderr, "Ctrl-C stops an answer; /help lists the commands\n");
+  if (lines.is_terminal()) {
+    if (const int exit_code = conversation.greet(); exit_code != kExitOk) return exit_code;
+    std::fprintf(stderr, "Ctrl-C stops an answer; /help lists the commands\n");
+  }
   int exit_code = kExitOk;
   while (!leaving.load()) {
     const TypedLine line = lines.read();

@@ -42,6 +42,13 @@ class Chat(TerminalCase):
         terminal.wait_for(PROMPT)
         return terminal
 
+    def test_it_says_whom_one_speaks_with(self):
+        terminal = self.open("chat")
+        terminal.wait_for(", 8192 tokens of context")
+        terminal.wait_for(PROMPT)
+        terminal.type(CTRL_D)
+        self.assertEqual(terminal.wait_exit(), 0)
+
     def test_a_conversation(self):
         first = self.stub.Chat(chat(("user", "Hi"), max_tokens=20))
         second = self.stub.Chat(chat(("user", "Hi"), ("assistant", first.outputs[0].text), ("user", "Bye"),
@@ -134,6 +141,13 @@ class Chat(TerminalCase):
             end(terminal)
             self.assertEqual(terminal.wait_exit(), code)
             self.assertEqual(terminal.modes(), terminal.found)
+
+    def test_nobody_is_there(self):
+        terminal = self.open("chat", port=1)
+        self.assertEqual(terminal.wait_exit(), 4)
+        self.assertIn("no server at 127.0.0.1:1", terminal.shown)
+        self.assertNotIn(PROMPT, terminal.shown)
+        self.assertEqual(terminal.modes(), terminal.found)
 
     def test_a_failed_turn_is_no_part_of_it(self):
         terminal = self.open_chat("--top-p", "2")
