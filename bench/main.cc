@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "bench/kv_cache.h"
 #include "bench/load.h"
 #include "bench/memory.h"
 #include "bench/prefix.h"
@@ -16,6 +17,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   add_throughput_command(app);
   add_load_command(app);
+  add_kv_cache_command(app);
   add_prefix_command(app);
   add_memory_command(app);
   add_stall_command(app);

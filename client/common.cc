@@ -11,6 +11,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "client/text.h"
+
 namespace folio::client {
 namespace {
 
@@ -48,12 +50,17 @@ sigset_t interrupt_signals() {
 
 void Connection::add_to(CLI::App& app) {
   app.add_option("--address", address, "host:port of the server")->capture_default_str();
+  add_security_to(app);
+}
+
+void Connection::add_security_to(CLI::App& app) {
   app.add_option("--api-key", api_key, "API key; better in the environment: a command line is seen by all")
       ->envname("FOLIO_API_KEY");
   auto* ca = app.add_option("--tls-ca", tls_ca, "speak TLS, with a server certified by these authorities (PEM file)");
   auto* cert = app.add_option("--tls-cert", tls_cert, "our own certificate (PEM file)")->needs(ca);
   auto* key = app.add_option("--tls-key", tls_key, "its private key (PEM file)")->needs(cert);
   cert->needs(key);
+  for (CLI::Option* file : {ca, cert, key}) file->type_name("FILE");
 }
 
 void Connection::authorize(grpc::ClientContext& context) const {
@@ -184,13 +191,7 @@ void print_error(const grpc::Status& status) {
 
 void print_text(std::string_view text) {
   static const bool terminal = isatty(STDOUT_FILENO) != 0;
-  std::string shown(text);
-  if (terminal) {
-    std::erase_if(shown, [](char c) {
-      const auto byte = static_cast<unsigned char>(c);
-      return (byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7F;
-    });
-  }
+  const std::string shown = terminal ? printable(text) : std::string(text);
   std::fwrite(shown.data(), 1, shown.size(), stdout);
   std::fflush(stdout);
 }

@@ -17,13 +17,16 @@
 
 namespace folio::client {
 
-// Exit codes.
+// Exit codes: docs/client.md has the table.
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 1;
-inline constexpr int kExitUsage = 2;  // a wrong command line
+inline constexpr int kExitUsage = 2;     // a wrong command line, or a prompt that is not UTF-8
+inline constexpr int kExitNoServer = 4;  // nobody there, or not ready
+inline constexpr int kExitRefused = 5;   // the server said no
 inline constexpr int kExitInterrupted = 130;
 
 inline constexpr const char* kDefaultAddress = "127.0.0.1:50051";
+inline constexpr const char* kDefaultControlAddress = "127.0.0.1:50052";
 
 // How to reach a server and what to show at its door.
 struct Connection {
@@ -31,7 +34,8 @@ struct Connection {
   std::string api_key;                    // empty: none
   std::string tls_ca, tls_cert, tls_key;  // paths of PEM files; empty: in the clear, and no certificate of our own
 
-  void add_to(CLI::App& app);
+  void add_to(CLI::App& app);           // --address and the others
+  void add_security_to(CLI::App& app);  // all but --address
   // Goes with every call.
   void authorize(grpc::ClientContext& context) const;
 };
@@ -90,7 +94,7 @@ std::string short_name(v1::FinishReason reason);
 // "folio-client: UNAVAILABLE: message" on the error output.
 void print_error(const grpc::Status& status);
 
-// Prints a model's text: on a terminal without control characters, so that output cannot drive the terminal.
+// Prints a model's text: on a terminal only what is printable().
 void print_text(std::string_view text);
 // The lines that --stats prints, on the error output.
 void print_stats(const v1::GenerateResponse& response);

@@ -1,19 +1,23 @@
-// folio-client: generate, chat, bench.
+// folio-client: generate, chat, bench, plan, load, completion.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <stdexcept>
 
 #include "client/chat.h"
 #include "client/common.h"
+#include "client/completion.h"
 #include "client/generate.h"
+#include "client/load.h"
 #include "client/load_test/bench.h"
+#include "client/plan/plan.h"
 
 namespace {
 
 using namespace folio::client;
 
 void add_generate(CLI::App& app, GenerateOptions& options) {
-  app.add_option("prompt", options.prompt, "the prompt's text; '-' reads it from the standard input")->required();
+  auto* prompt = app.add_option("prompt", options.prompt, "the prompt's text (default, and '-': the standard input)");
+  app.add_option("--file", options.file, "read the prompt from this file")->type_name("FILE")->excludes(prompt);
   options.connection.add_to(app);
   app.add_flag("--parse-special", options.parse_special, "spellings of control tokens are those tokens");
   app.add_flag("--stats", options.stats, "timings and counts after the answer");
@@ -30,6 +34,20 @@ void add_chat(CLI::App& app, ChatOptions& options) {
   options.flags.add_to(app);
 }
 
+void add_load(CLI::App& app, LoadOptions& options) {
+  options.connection.add_to(app);
+  app.add_option("--interval-ms", options.interval_ms, "time between two looks")
+      ->check(CLI::Range(10, 3'600'000))
+      ->capture_default_str();
+  app.add_option("--count", options.count, "end after so many (default: at Ctrl-C)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+  app.add_flag("--json", options.json, "each as one JSON object a line");
+}
+
+void add_completion(CLI::App& app, std::string& shell) {
+  app.add_option("shell", shell, "for this shell")->required()->check(CLI::IsMember({"bash"}));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -40,6 +58,9 @@ int main(int argc, char** argv) {
   ChatOptions chat;
   BenchOptions bench;
   SweepOptions sweep;
+  PlanOptions plan;
+  LoadOptions load;
+  std::string shell;
   CLI::App& generate_command = *app.add_subcommand("generate", "one prompt, one streamed answer");
   CLI::App& chat_command = *app.add_subcommand("chat", "a conversation; Ctrl-C stops an answer, /exit leaves");
   CLI::App& bench_command = *app.add_subcommand("bench", "load test; see also bench sweep --help");
@@ -48,17 +69,29 @@ int main(int argc, char** argv) {
   add_chat(chat_command, chat);
   bench.add_to(bench_command);
   sweep.add_to(sweep_command);
+  CLI::App& plan_command = *app.add_subcommand("plan", "memory of K and V: how much, and how many users fit");
+  plan.add_to(plan_command);
+  CLI::App& load_command = *app.add_subcommand("load", "a live view of what the server does");
+  add_load(load_command, load);
+  CLI::App& completion_command = *app.add_subcommand("completion", "a script with which a shell completes commands");
+  add_completion(completion_command, shell);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& end) {
     return app.exit(end) == 0 ? 0 : kExitUsage;
   }
 
+  if (completion_command.parsed()) {
+    std::printf("%s", bash_completion(app).c_str());
+    return kExitOk;
+  }
   Interrupts interrupts;
   try {
     if (generate_command.parsed()) return run_generate(generate, interrupts);
     if (chat_command.parsed()) return run_chat(chat, interrupts);
+    if (load_command.parsed()) return run_load(load, interrupts);
     if (sweep_command.parsed()) return run_sweep(sweep, interrupts);
+    if (plan_command.parsed()) return run_plan(plan);
     return run_bench(bench, interrupts);
   } catch (const std::runtime_error& failure) {
     std::fprintf(stderr, "folio-client: %s\n", failure.what());

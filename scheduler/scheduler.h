@@ -109,6 +109,7 @@ class Scheduler {
   void release_expired_pins() { pins_.release_expired(clock_.now()); }   // schedule() does it too
   // Until what waits now was started, if nothing else came. Zero while nothing is known yet.
   Duration predicted_queue_time() const;
+  StepTimes step_times() const { return step_time_.times(); }
   const SchedulerLimits& limits() const { return limits_; }
 
   // Walks everything: blocks, tables, queues, counts. Nothing when all holds, else what does not.

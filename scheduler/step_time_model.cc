@@ -17,10 +17,9 @@ constexpr int kSweeps = 8;
 
 }  // namespace
 
-// Scaled so that a usual step has all of them around 1.
 StepTimeModel::Vector StepTimeModel::features(const StepLoad& load) {
-  return {1.0, static_cast<double>(load.rows) / 64, static_cast<double>(load.pairs) / 65536,
-          static_cast<double>(load.keys) / 8192, static_cast<double>(load.logit_rows) / 16};
+  return {1.0, static_cast<double>(load.rows) / kScales[1], static_cast<double>(load.pairs) / kScales[2],
+          static_cast<double>(load.keys) / kScales[3], static_cast<double>(load.logit_rows) / kScales[4]};
 }
 
 double StepTimeModel::dot(const Vector& x) const {
@@ -36,6 +35,11 @@ Duration StepTimeModel::predict(const StepLoad& load) const {
 
 Duration StepTimeModel::usual_error() const {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::milli>(error_ms_));
+}
+
+StepTimes StepTimeModel::times() const {
+  const auto each = [this](std::size_t i) { return pace_ * weights_[i] / kScales[i]; };
+  return {each(0), each(1), each(2), each(3), each(4), error_ms_, num_samples_, trusted_rows_};
 }
 
 void StepTimeModel::observe(const StepLoad& load, Duration took) {

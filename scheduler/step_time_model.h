@@ -27,6 +27,15 @@ struct StepLoad {
   }
 };
 
+// What the model has learnt, as plain numbers: a step takes base + row * rows + pair * pairs + key * keys +
+// logit_row * logit_rows, in milliseconds each.
+struct StepTimes {
+  double base_ms = 0, row_ms = 0, pair_ms = 0, key_ms = 0, logit_row_ms = 0;
+  double usual_error_ms = 0;
+  std::int64_t num_samples = 0;   // steps it was learnt from; fewer than kMinSamples say little
+  std::int64_t trusted_rows = 0;  // of a step with more than these it knows nothing
+};
+
 class StepTimeModel {
  public:
   static constexpr std::int64_t kMinSamples = 20;  // before them predictions are not to be relied on
@@ -36,6 +45,7 @@ class StepTimeModel {
   Duration predict(const StepLoad& load) const;
   // What a prediction was wrong by, on average of the last steps, whichever way.
   Duration usual_error() const;
+  StepTimes times() const;
   bool is_ready() const { return num_samples_ >= kMinSamples; }
   // No step with more rows than this should be planned by predictions: twice the most seen.
   std::int64_t trusted_rows() const { return trusted_rows_; }
@@ -43,6 +53,7 @@ class StepTimeModel {
  private:
   static constexpr std::size_t kSize = 5;
   using Vector = std::array<double, kSize>;
+  static constexpr Vector kScales = {1.0, 64.0, 65536.0, 8192.0, 16.0};  // a usual step has all features around 1
   static Vector features(const StepLoad& load);
   double dot(const Vector& x) const;
 

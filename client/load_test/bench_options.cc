@@ -85,10 +85,13 @@ void add_outputs(CLI::App& app, BenchOptions& options) {
                  "percent of failed, empty or missed requests without exit code 3")
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
-  app.add_option("--json", options.json_file, "also write the summary to this file");
-  app.add_option("--csv", options.csv_file, "also write the figures as a table of one row to this file");
-  app.add_option("--plot", options.plot_file, "also draw latencies and throughput into this SVG file");
-  app.add_option("--records", options.records_file, "write a JSON line for each request as it ends to this file");
+  app.add_option("--json", options.json_file, "also write the summary to this file")->type_name("FILE");
+  app.add_option("--csv", options.csv_file, "also write the figures as a table of one row to this file")
+      ->type_name("FILE");
+  app.add_option("--plot", options.plot_file, "also draw latencies and throughput into this SVG file")
+      ->type_name("FILE");
+  app.add_option("--records", options.records_file, "write a JSON line for each request as it ends to this file")
+      ->type_name("FILE");
 }
 
 // What bench and bench sweep have in common.
@@ -155,7 +158,8 @@ void BenchOptions::add_to(CLI::App& app) {
                  "closed loop: callers that send the next when the last has ended (default 8)")
       ->check(CLI::Range(1, 1'000'000))
       ->excludes(rate_option);
-  auto* trace = app.add_option("--trace", trace_file, "JSON lines with prompts or lengths, and with times or without");
+  auto* trace = app.add_option("--trace", trace_file, "JSON lines with prompts or lengths, and with times or without")
+                    ->type_name("FILE");
   app.add_option("--ramp", ramp_s, "seconds in which the rate, or the number of callers, rises to its value")
       ->check(seconds());
   add_common(app, *this);

@@ -28,6 +28,7 @@ using asio::awaitable;
 constexpr std::size_t kMaxBodyBytes = 16U << 20;  // of an answer that is no stream
 constexpr auto kAskTimeout = std::chrono::seconds(30);
 constexpr auto kEstimateTimeout = std::chrono::seconds(5);
+constexpr auto kProbeInterval = std::chrono::milliseconds(50);
 // After [DONE]: for the end of the body, which lets the connection be used again.
 constexpr auto kEndOfBodyTimeout = std::chrono::seconds(1);
 
@@ -115,6 +116,7 @@ class OpenAiTransport final : public Transport {
   ServedModel model() override;
   std::vector<std::int32_t> tokenize(const std::string& text) override;
   std::unique_ptr<Call> start(const RequestSpec& request, StreamListener& listener) override;
+  std::vector<double> read_lags_ms() override;
 
   asio::io_context& io() { return io_; }
   HttpClient& client() { return client_; }
@@ -127,6 +129,7 @@ class OpenAiTransport final : public Transport {
     std::optional<std::vector<std::int32_t>> ids;
     std::string why_not;
   };
+  void probe_lag();
   awaitable<Tokens> ask_tokens(std::string text, std::chrono::seconds limit);
   std::string model_name() const;
 
@@ -136,10 +139,12 @@ class OpenAiTransport final : public Transport {
   const int connections_;
   mutable std::mutex mutex_;
   std::string model_name_;  // once model() has asked
+  std::vector<double> lags_ms_;
   // The transport's thread only.
   std::unordered_set<Completion*> live_;
   std::optional<TokenizeForm> tokenize_form_;  // the one that worked
   bool closing_ = false;
+  asio::steady_timer probe_{io_};  // of the thread's lag
   std::thread thread_;
 };
 
@@ -243,6 +248,7 @@ StreamEnd Completion::settle(const HttpEnd& end) const {
 OpenAiTransport::OpenAiTransport(const Connection& connection, int connections)
     : client_(io_, connection), connections_(connections) {
   raise_file_limit();
+  probe_lag();
   thread_ = std::thread([this] { io_.run(); });
 }
 
@@ -259,6 +265,24 @@ void OpenAiTransport::ended(Completion& completion) {
   live_.erase(&completion);
   // After what this one still has to say.
   if (closing_ && live_.empty()) asio::post(io_, [this] { io_.stop(); });
+}
+
+void OpenAiTransport::probe_lag() {
+  probe_.expires_after(kProbeInterval);
+  probe_.async_wait([this](const HttpStream::ErrorCode& failure) {
+    if (failure) return;
+    const auto lag = std::chrono::steady_clock::now() - probe_.expiry();
+    {
+      const std::lock_guard lock(mutex_);
+      lags_ms_.push_back(std::chrono::duration<double, std::milli>(lag).count());
+    }
+    probe_lag();
+  });
+}
+
+std::vector<double> OpenAiTransport::read_lags_ms() {
+  const std::lock_guard lock(mutex_);
+  return lags_ms_;
 }
 
 std::string OpenAiTransport::model_name() const {

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import xml.etree.ElementTree
 
 BENCH = os.environ["FOLIO_BENCH"]
 TINY = "tests/reference/tiny_models/llama-mha.gguf"  # context 512
@@ -194,6 +195,56 @@ class Schedule(unittest.TestCase):
             self.assertGreater(row["newcomer_allocations"], 0)  # its tokens, at least: allocations are seen
 
 
+class KvCache(unittest.TestCase):
+    """That both ways give the same bits is checked by the command itself, which fails otherwise."""
+
+    def check(self, model, figures, heads, kv_heads):
+        self.assertEqual((model["heads"], model["kv_heads"]), (heads, kv_heads))
+        self.assertEqual([(row["length"], row["cache"]) for row in figures],
+                         [(length, way) for length in (16, 40) for way in ("on", "off")])
+        for with_cache, without in zip(figures[::2], figures[1::2]):
+            for row in (with_cache, without):
+                self.assertGreater(row["token_ms"], 0)
+                self.assertAlmostEqual(row["tok_s"] * row["token_ms"], 1000, delta=100)
+            length = with_cache["length"]
+            self.assertAlmostEqual(with_cache["kept_mib"], model["kv_bytes_per_token"] * math.ceil(length / 16) * 16 / 2**20,
+                                   delta=0.001)
+            self.assertEqual(without["kept_mib"], 0)
+            # All that is multiplied is multiplied once a token, but for the logits.
+            self.assertGreater(without["token_gop"], 0.5 * (length + 1) * with_cache["token_gop"])
+            self.assertGreater(without["until_gop"], with_cache["until_gop"])
+            self.assertGreater(without["op_per_byte"], with_cache["op_per_byte"])
+
+    def test_three_models(self):
+        with tempfile.TemporaryDirectory() as folder:
+            plot = pathlib.Path(folder, "plots.svg")
+            machine, *others = rows("kv-cache", "--lengths", "16,40", "--steps", "2", "--threads", "1", "--plot", str(plot))
+            words = [text.text for text in xml.etree.ElementTree.parse(plot).iter("{http://www.w3.org/2000/svg}text")]
+        self.assertEqual(list(machine), ["threads", "read_gb_s", "int8_gop_s", "f32_gop_s", "bf16_gop_s"])
+        models, figures = others[::5], [others[i:i + 4] for i in (1, 6, 11)]
+        self.assertEqual([model["model"] for model in models], ["MHA", "GQA", "MQA"])
+        for model, of_it, kv_heads in zip(models, figures, (8, 2, 1)):
+            self.check(model, of_it, 8, kv_heads)
+            self.assertEqual(model["kv_bytes_per_token"], 2 * 8 * kv_heads * 64 * 2)
+        if machine["f32_gop_s"]:
+            self.assertTrue(all(row["bound"] in ("memory", "compute") for of_it in figures for row in of_it))
+        for text in ("tokens per second", "MHA, with the cache", "MQA, without", "operations for each byte of memory"):
+            self.assertIn(text, words)
+
+    def test_on_a_model(self):
+        _, model, *figures = rows("kv-cache", "--model", TINY, "--lengths", "16,40", "--steps", "2", "--threads", "1",
+                                  "--kv-dtype", "int8")
+        self.check(model, figures, model["heads"], model["heads"])
+
+    def test_refused(self):
+        for args, words in ((("--model", TINY, "--lengths", "600"), "--lengths and --steps: 609 tokens are over"),
+                            (("--lengths", "9000"), "--lengths and --steps: 9009 tokens are over"),
+                            (("--lengths", "16", "--plot", "no/such/folder.svg"), "--plot: cannot write")):
+            done = run("kv-cache", *args)
+            self.assertEqual(done.returncode, 1, args)
+            self.assertIn(words, done.stderr)
+
+
 class Flags(unittest.TestCase):
     def test_refused_by_name(self):
         tiny = ("--model", TINY)
@@ -204,6 +255,8 @@ class Flags(unittest.TestCase):
                 (("prefix", *tiny, "--users", "0"), "--users", 2),
                 (("prefix", *tiny, "--prefix", "600"), "--prefix", 1),
                 (("prefix", *tiny, "--prefix", "64", "--tail", "8", "--isa", "mmx"), "isa", 1),
+                (("kv-cache", "--lengths", "0"), "--lengths", 2),
+                (("kv-cache", "--steps", "0"), "--steps", 2),
                 (("memory", "--block-size", "15"), "--block-size", 2),
                 (("memory", "--trace", "no/such.csv"), "--trace", 1),
                 (("memory", "--kv-blocks", "100"), "--kv-blocks", 1),

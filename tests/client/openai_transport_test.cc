@@ -246,6 +246,14 @@ TEST(OpenAiTransport, WhatIsAskedBeforeTheLoadFailsInWords) {
   EXPECT_THAT(words_of([&] { make_openai_transport(nobody, 1); }), HasSubstr("--api-key"));
 }
 
+TEST(OpenAiTransport, ItsOwnLagIsMeasured) {
+  const MockHttpServer server([](const MockRequest&, MockPeer& peer) { answer_well(peer); });
+  const auto transport = transport_to(server);
+  for (int i = 0; i < 200 && transport->read_lags_ms().size() < 3; ++i) std::this_thread::sleep_for(20ms);
+  ASSERT_GE(transport->read_lags_ms().size(), 3U);
+  for (const double lag : transport->read_lags_ms()) EXPECT_GE(lag, 0);
+}
+
 TEST(OpenAiTransport, ManyStreamsAtOnce) {
   constexpr int kStreams = 300;
   std::atomic<int> waiting{0};

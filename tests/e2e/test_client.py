@@ -52,11 +52,37 @@ class Client(ServerCase):
 
     def test_generate_says_what_was_refused(self):
         result = self.run_client("generate", "x", "--top-p", "2")
-        self.assertEqual(result.returncode, 1)
+        self.assertEqual(result.returncode, 5)
         self.assertIn("INVALID_ARGUMENT: sampling.top_p: 2 is not in (0, 1]", result.stderr)
-        gone = subprocess.run([CLIENT, "generate", "x", "--address", "127.0.0.1:1"], capture_output=True, text=True)
-        self.assertEqual(gone.returncode, 1)
-        self.assertIn("UNAVAILABLE", gone.stderr)
+
+    def test_who_is_not_there(self):
+        for address, words in (("127.0.0.1:1", "no server at 127.0.0.1:1\nstart one with: folio-server"),
+                               (f"127.0.0.1:{self.server.http_port}", "speaks HTTP, not gRPC"),
+                               (f"127.0.0.1:{self.server.control_port}", "may be the server's --control-listen")):
+            for command in (("generate", "x"), ("chat", "x")):
+                gone = subprocess.run([CLIENT, *command, "--address", address], capture_output=True, text=True, timeout=60)
+                self.assertEqual((gone.returncode, gone.stdout), (4, ""), gone.stderr)
+                self.assertIn(words, gone.stderr)
+
+    def test_where_a_prompt_comes_from(self):
+        flags = ("--max-tokens", "4", "--temperature", "0")
+        expected = self.run_client("generate", "The sea", *flags).stdout
+        self.assertEqual(self.run_client("generate", *flags, text="The sea").stdout, expected)
+        with tempfile.NamedTemporaryFile(suffix=".txt") as file:
+            file.write(b"The sea")
+            file.flush()
+            self.assertEqual(self.run_client("generate", "--file", file.name, *flags).stdout, expected)
+            both = self.run_client("generate", "x", "--file", file.name)
+            self.assertEqual(both.returncode, 2)
+            self.assertIn("prompt excludes --file", both.stderr)
+            file.write(b"\xff")
+            file.flush()
+            bad = self.run_client("generate", "--file", file.name)
+            self.assertEqual((bad.returncode, bad.stderr),
+                             (2, f"folio-client: generate: --file {file.name}: not UTF-8 at byte 7\n"))
+        none = self.run_client("generate", "--file", "/no/such/file")
+        self.assertEqual((none.returncode, none.stderr),
+                         (2, "folio-client: generate: --file /no/such/file: cannot be read\n"))
 
     def test_ctrl_c_ends_generate(self):
         client = self.open_client("generate", "Once", "--ignore-eos")

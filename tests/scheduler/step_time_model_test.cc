@@ -44,6 +44,30 @@ const std::function<Duration(const StepLoad&)> kCosts[] = {
     linear_cost(0, 0.3, 0.0001, 0.0004, 0.2),
 };
 
+TEST(StepTimeModel, SaysWhatItLearnt) {
+  Loads loads(2);
+  StepTimeModel model;
+  EXPECT_EQ(model.times().num_samples, 0);
+  EXPECT_EQ(model.times().base_ms, 0);
+  const auto cost = linear_cost(5, 0.4, 0.00005, 0.0002, 0.05);
+  for (int i = 0; i < 400; ++i) {
+    const StepLoad load = loads.next();
+    model.observe(load, cost(load) * 2);  // the machine has a pace of its own: it is in every number
+  }
+  const StepTimes times = model.times();
+  EXPECT_EQ(times.num_samples, 400);
+  EXPECT_EQ(times.trusted_rows, model.trusted_rows());
+  EXPECT_LT(times.usual_error_ms, 1);
+  for (int i = 0; i < 100; ++i) {
+    const StepLoad load = loads.next();
+    const double ms = times.base_ms + times.row_ms * static_cast<double>(load.rows) +
+                      times.pair_ms * static_cast<double>(load.pairs) + times.key_ms * static_cast<double>(load.keys) +
+                      times.logit_row_ms * static_cast<double>(load.logit_rows);
+    EXPECT_NEAR(ms, to_ms(model.predict(load)), 1e-3);
+    EXPECT_NEAR(ms, 2 * to_ms(cost(load)), 0.06 * ms);
+  }
+}
+
 TEST(StepTimeModel, RecoversTheCostOfVariedSteps) {
   for (const auto& cost : kCosts) {
     Loads loads(1);
