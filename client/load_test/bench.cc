@@ -39,7 +39,7 @@ int run_bench(const BenchOptions& options, Interrupts& interrupts) {
   const Summary& summary = run.summary;
   std::printf("%s", to_text(summary).c_str());
   std::fflush(stdout);
-  const nlohmann::json described = describe(options, test.model());
+  const nlohmann::json described = test.describe(options);
   if (files.json) {
     nlohmann::json out = to_json(summary);
     out["options"] = described;

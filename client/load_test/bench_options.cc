@@ -10,6 +10,8 @@
 namespace folio::client {
 namespace {
 
+constexpr const char* kDefaultHttpAddress = "127.0.0.1:8080";
+
 // What `parse` throws becomes a complaint about the flag.
 template <class Value, class Parse>
 CLI::Option* add_parsed(CLI::App& app, const std::string& name, Value& value, const Parse& parse,
@@ -43,13 +45,14 @@ CLI::Range seconds() {
   return CLI::Range(0.0, 1e7);
 }
 
-void add_workload(CLI::App& app, WorkloadOptions& workload) {
+void add_workload(CLI::App& app, BenchOptions& options) {
+  WorkloadOptions& workload = options.workload;
   add_parsed(app, "--prompt-tokens", workload.prompt_tokens, Lengths::parse,
              "length of prompts: N, uniform:MIN,MAX or lognormal:MEDIAN,SIGMA[,MIN,MAX] (default 128)");
   add_parsed(app, "--output-tokens", workload.output_tokens, Lengths::parse,
              "length of answers, likewise (default 128)");
   add_parsed(
-      app, "--prompts", workload.prompts,
+      app, "--prompts", options.prompts,
       one_of<PromptKind>({{"ids", PromptKind::kIds}, {"words", PromptKind::kWords}, {"text", PromptKind::kText}}),
       "ids: random token ids (default); words: random words of one token each, as ids; text: the same as text");
   app.add_option("--shared-prefix", workload.shared_prefix, "tokens in front of each prompt that others have too")
@@ -110,12 +113,15 @@ void add_common(CLI::App& app, BenchOptions& options) {
   app.add_option("--cooldown", options.cooldown_s, "seconds before the last request's end that are left out")
       ->check(seconds());
   app.option_defaults()->group("What they ask");
-  add_workload(app, options.workload);
+  add_workload(app, options);
   app.option_defaults()->group("Results");
   add_outputs(app, options);
   app.option_defaults()->group("Connection");
+  add_parsed(app, "--api", options.api, one_of<Api>({{"grpc", Api::kGrpc}, {"openai", Api::kOpenAi}}),
+             "grpc (default), or openai: any server with OpenAI's completions over HTTP, by default at " +
+                 std::string(kDefaultHttpAddress));
   options.connection.add_to(app);
-  app.add_option("--connections", options.connections, "connections, used in turn")
+  app.add_option("--connections", options.connections, "connections, used in turn; with openai opened ahead")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   app.add_option("--client-threads", options.threads, "threads that read the connections")
@@ -123,11 +129,16 @@ void add_common(CLI::App& app, BenchOptions& options) {
       ->capture_default_str();
 }
 
-void check(const BenchOptions& options, bool open_loop) {
-  if (!open_loop) {
-    if (options.arrivals || options.burstiness) throw CLI::ValidationError("--arrivals", "goes with --rate");
-    if (options.max_concurrency)
-      throw CLI::ValidationError("--max-concurrency", "goes with --rate or a trace with times");
+// Flags that go together, and defaults that depend on others.
+void settle(const CLI::App& app, BenchOptions& options, bool has_rate) {
+  if (options.api == Api::kOpenAi) {
+    if (app.count("--address") == 0) options.connection.address = kDefaultHttpAddress;
+    if (options.threads > 1) throw CLI::ValidationError("--client-threads", "goes with --api grpc");
+  }
+  if (!has_rate && options.arrivals) throw CLI::ValidationError("--arrivals", "goes with --rate");
+  if (!has_rate && options.burstiness) throw CLI::ValidationError("--burstiness", "goes with --rate");
+  if (options.max_concurrency && !has_rate && (options.trace_file.empty() || options.concurrency)) {
+    throw CLI::ValidationError("--max-concurrency", "goes with --rate or a trace with times");
   }
   if (options.burstiness && options.arrivals.value_or(ArrivalKind::kGamma) != ArrivalKind::kGamma) {
     throw CLI::ValidationError("--burstiness", "goes with --arrivals gamma");
@@ -155,7 +166,7 @@ void BenchOptions::add_to(CLI::App& app) {
   for (const char* lengths : {"--prompt-tokens", "--output-tokens", "--shared-prefix"}) {
     trace->excludes(app.get_option(lengths));
   }
-  app.callback([this] { check(*this, rate.has_value() || (!trace_file.empty() && !concurrency)); });
+  app.callback([this, &app] { settle(app, *this, rate.has_value()); });
 }
 
 void SweepOptions::add_to(CLI::App& app) {
@@ -174,11 +185,11 @@ void SweepOptions::add_to(CLI::App& app) {
       ->excludes(list)
       ->capture_default_str();
   add_common(app, bench);
-  app.callback([this] {
-    check(bench, over_rate);
+  app.callback([this, &app] {
+    settle(app, bench, over_rate);
     for (const double point : points) {
-      if (!over_rate && point != std::floor(point))
-        throw CLI::ValidationError("--points", "a concurrency is a whole number");
+      if (over_rate || point == std::floor(point)) continue;
+      throw CLI::ValidationError("--points", "a concurrency is a whole number");
     }
     if (!over_rate && from != std::floor(from)) throw CLI::ValidationError("--from", "a concurrency is a whole number");
   });

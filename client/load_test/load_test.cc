@@ -10,6 +10,7 @@
 
 #include "base/thread_pool.h"
 #include "client/load_test/grpc_transport.h"
+#include "client/load_test/openai_transport.h"
 #include "client/load_test/progress.h"
 
 namespace folio::client {
@@ -66,18 +67,34 @@ ArrivalKind arrival_kind(const BenchOptions& options) {
 LoadTest::LoadTest(const BenchOptions& options, Interrupts& interrupts) : interrupts_(interrupts) {
   if (!options.records_file.empty()) records_file_.emplace(options.records_file);
   if (!options.trace_file.empty()) trace_ = read_trace(options.trace_file);
-  transport_ = make_grpc_transport(options.connection, options.connections, options.threads);
-  model_ = transport_->model();
-  if (options.workload.prompts != PromptKind::kIds) {
-    words_ = find_words(*transport_);
-    if (!words_.note.empty()) std::fprintf(stderr, "folio-client: %s\n", words_.note.c_str());
+  if (!options.rate && !options.concurrency && !trace_.empty()) {
+    if (!has_times() && options.max_concurrency) {
+      throw std::runtime_error(options.trace_file +
+                               " has no times, and without --rate --max-concurrency limits nothing");
+    }
+    if (has_times() && options.ramp_s > 0) {
+      throw std::runtime_error("--ramp: " + options.trace_file + " has times of its own");
+    }
   }
+  transport_ = options.api == Api::kOpenAi
+                   ? make_openai_transport(options.connection, options.connections)
+                   : make_grpc_transport(options.connection, options.connections, options.threads);
+  model_ = transport_->model();
+  choose_prompts(options.prompts);
   interrupts_.on_interrupt([this](int signal, int count) {
     if (count > 1) _exit(128 + signal);
     const std::lock_guard lock(mutex_);
     signal_ = signal;
     if (runner_ != nullptr) runner_->stop();
   });
+}
+
+void LoadTest::choose_prompts(std::optional<PromptKind> wanted) {
+  prompts_ = wanted.value_or(model_.vocab_size > 0 ? PromptKind::kIds : PromptKind::kWords);
+  if (prompts_ == PromptKind::kIds) return;
+  words_ = find_words(*transport_);
+  if (!words_.note.empty()) std::fprintf(stderr, "folio-client: %s\n", words_.note.c_str());
+  if (!wanted && words_.ids.empty()) prompts_ = PromptKind::kText;
 }
 
 LoadTest::~LoadTest() {
@@ -93,11 +110,10 @@ SendPlan LoadTest::plan(const BenchOptions& options) const {
   SendPlan plan;
   plan.duration_s = options.duration_s;
   plan.num_requests = options.num_requests;
-  const bool has_times = !trace_.empty() && trace_[0].at_s.has_value();
   if (options.rate) {
     plan.arrivals.emplace(ArrivalOptions{arrival_kind(options), *options.rate, options.burstiness.value_or(1),
                                          options.ramp_s, options.workload.seed});
-  } else if (has_times && !options.concurrency) {
+  } else if (has_times() && !options.concurrency) {
     std::vector<double> times;
     for (const TraceEntry& entry : trace_) times.push_back(*entry.at_s);
     plan.arrivals.emplace(std::move(times));
@@ -116,7 +132,9 @@ SendPlan LoadTest::plan(const BenchOptions& options) const {
 }
 
 LoadTest::Run LoadTest::run(const BenchOptions& options, const std::string& title, const nlohmann::json* label) {
-  const Workload workload(options.workload, trace_, model_.vocab_size, words_);
+  WorkloadOptions asked = options.workload;
+  asked.prompts = prompts_;
+  const Workload workload(asked, trace_, model_.vocab_size, words_);
   const SendPlan plan = this->plan(options);
   Run out;
   RunResult result;
@@ -163,13 +181,14 @@ void LoadTest::write_record(const RequestRecord& record, const nlohmann::json* l
   }
 }
 
-nlohmann::json describe(const BenchOptions& options, const ServedModel& model) {
+nlohmann::json LoadTest::describe(const BenchOptions& options) const {
   const WorkloadOptions& workload = options.workload;
   nlohmann::json out{{"address", options.connection.address},
-                     {"model", model.name},
+                     {"model", model_.name},
+                     {"api", options.api == Api::kOpenAi ? "openai" : "grpc"},
                      {"seed", workload.seed},
                      {"connections", options.connections},
-                     {"prompts", name(workload.prompts)},
+                     {"prompts", name(prompts_)},
                      {"ignore_eos", workload.ignore_eos},
                      {"n", workload.n},
                      {"temperature", workload.temperature},

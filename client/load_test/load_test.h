@@ -35,11 +35,15 @@ class LoadTest {
   Run run(const BenchOptions& options, const std::string& title = "", const nlohmann::json* label = nullptr);
 
   const ServedModel& model() const { return model_; }
+  // What a summary's JSON says of the load: the flags that shaped it.
+  nlohmann::json describe(const BenchOptions& options) const;
   int signal() const;  // the one that came; 0: none
   // The file of records could not be written any more, which was told on the error output; runs go on without.
   bool lost_records() const { return lost_records_; }
 
  private:
+  bool has_times() const { return !trace_.empty() && trace_[0].at_s.has_value(); }
+  void choose_prompts(std::optional<PromptKind> wanted);
   SendPlan plan(const BenchOptions& options) const;
   void write_record(const RequestRecord& record, const nlohmann::json* label);
 
@@ -49,14 +53,12 @@ class LoadTest {
   std::vector<TraceEntry> trace_;
   std::unique_ptr<Transport> transport_;
   ServedModel model_;
+  PromptKind prompts_ = PromptKind::kIds;
   PromptWords words_;
 
   mutable std::mutex mutex_;
   Runner* runner_ = nullptr;  // under way
   int signal_ = 0;
 };
-
-// What a summary's JSON says of the load: the flags that shaped it.
-nlohmann::json describe(const BenchOptions& options, const ServedModel& model);
 
 }  // namespace folio::client

@@ -109,7 +109,7 @@ class Sweep {
 
   void write_files(std::optional<std::size_t> knee) {
     if (json_) {
-      nlohmann::json out{{"over", unit()}, {"options", describe(options_.bench, test_->model())}};
+      nlohmann::json out{{"over", unit()}, {"options", test_->describe(options_.bench)}};
       for (const char* key : {"concurrency", "num_requests"}) out["options"].erase(key);
       out["points"] = nlohmann::json::array();
       for (const SweepPoint& point : points_) {

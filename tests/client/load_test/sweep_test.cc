@@ -121,7 +121,7 @@ TEST(Flags, FaultsAreNamed) {
   const std::pair<const char*, const char*> faults[] = {
       {"--rate 5 --concurrency 3", "--rate excludes --concurrency"},
       {"--rate 0", "--rate"},
-      {"--burstiness 2", "--arrivals: goes with --rate"},
+      {"--burstiness 2", "--burstiness: goes with --rate"},
       {"--max-concurrency 2", "--max-concurrency: goes with --rate"},
       {"--rate 1 --arrivals constant --burstiness 2", "--burstiness: goes with --arrivals gamma"},
       {"--rate 1 --arrivals uniform", "--arrivals: 'uniform' is not one of poisson, gamma, constant"},
@@ -130,6 +130,8 @@ TEST(Flags, FaultsAreNamed) {
       {"--goodput fast:1", "--goodput: 'fast' is not one of"},
       {"--prompts letters", "--prompts: 'letters' is not one of ids, words, text"},
       {"--cancel-fraction 1.5", "--cancel-fraction"},
+      {"--api http", "--api: 'http' is not one of grpc, openai"},
+      {"--api openai --client-threads 2", "--client-threads: goes with --api grpc"},
       {"--trace f --prompt-tokens 5", "--trace excludes --prompt-tokens"},
   };
   for (const auto& [line, complaint] : faults) EXPECT_THAT(refusal(line), HasSubstr(complaint)) << line;
