@@ -87,6 +87,7 @@ void add_rates(const std::vector<RequestRecord>& records, const Window& window, 
   out.output_tokens_per_second = per_second(output_tokens, window.length());
   out.good_requests_per_second = per_second(good, window.length());
   out.good_tokens_per_second = per_second(good_tokens, window.length());
+  out.peak_output_tokens_per_second = out.output_tokens_per_second;  // which rounding must not put above the parts
   for (const auto& [at_s, rate] : token_rates(records, window.from_s, window.to_s)) {
     out.peak_output_tokens_per_second = std::max(out.peak_output_tokens_per_second, rate);
   }
@@ -162,9 +163,10 @@ std::vector<std::pair<double, double>> token_rates(const std::vector<RequestReco
     for (const TokenMoment& moment : record.times.moments) {
       if (moment.at_s < from_s || moment.at_s > to_s) continue;
       const double part = std::min(std::floor((moment.at_s - from_s) / width), parts - 1);
-      out[static_cast<std::size_t>(part)].second += static_cast<double>(moment.tokens) / width;
+      out[static_cast<std::size_t>(part)].second += static_cast<double>(moment.tokens);
     }
   }
+  for (auto& [at_s, rate] : out) rate /= width;
   return out;
 }
 
