@@ -93,6 +93,21 @@ void add_rates(const std::vector<RequestRecord>& records, const Window& window, 
   }
 }
 
+// A moment's backlog is what was due by then and has not ended by then, sent or not.
+void add_backlog(const std::vector<RequestRecord>& records, const RunResult& run, Summary& out) {
+  const double middle_s = run.sending_s / 2;
+  const auto backlog = [&](double at_s) {
+    return std::count_if(records.begin(), records.end(),
+                         [&](const RequestRecord& r) { return r.due_s <= at_s && r.end_s > at_s; });
+  };
+  // What was never sent was due late, since places are given in the order of the due times.
+  out.backlog_growth = backlog(run.sending_s) + run.num_missed - backlog(middle_s);
+  out.num_due_in_second_half =
+      run.num_missed + std::count_if(records.begin(), records.end(), [&](const RequestRecord& r) {
+        return r.due_s > middle_s && r.due_s <= run.sending_s;
+      });
+}
+
 }  // namespace
 
 double Summary::failed_share() const {
@@ -133,7 +148,7 @@ Summary summarize(const std::vector<RequestRecord>& records, const RunResult& ru
   out.num_missed = run.num_missed;
   out.goals = options.goals;
   out.client = std::move(client);
-  const Window window{options.warmup_s, run.duration_s - options.cooldown_s};
+  const Window window{options.warmup_s, (run.timed_out ? run.sending_s : run.duration_s) - options.cooldown_s};
   out.window_s = window.length();
   for (const RequestRecord& record : records) {
     if (!window.holds(record.due_s)) {
@@ -145,6 +160,7 @@ Summary summarize(const std::vector<RequestRecord>& records, const RunResult& ru
     if (record.outcome == Outcome::kOk) add_figures(record, out);
   }
   add_rates(records, window, out);
+  add_backlog(records, run, out);
   out.due_per_second =
       per_second(static_cast<double>(records.size()) + static_cast<double>(run.num_missed), run.due_span_s);
   out.sent_per_second = per_second(static_cast<double>(records.size()), run.sending_s);
