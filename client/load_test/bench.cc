@@ -30,13 +30,11 @@ std::string dump(const nlohmann::json& json) {
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-}  // namespace
-
-int run_bench(const BenchOptions& options, Interrupts& interrupts) {
+int run(const BenchOptions& options, Interrupts& interrupts) {
   Files files(options);
   LoadTest test(options, interrupts);
-  const LoadTest::Run run = test.run(options);
-  const Summary& summary = run.summary;
+  const LoadTest::Run done = test.run(options);
+  const Summary& summary = done.summary;
   std::printf("%s", to_text(summary).c_str());
   std::fflush(stdout);
   const nlohmann::json described = test.describe(options);
@@ -52,10 +50,21 @@ int run_bench(const BenchOptions& options, Interrupts& interrupts) {
                {summary}));
   }
   if (files.plot)
-    files.plot->write(to_svg("folio-client bench: " + test.model().name, make_plots(summary, run.records)));
+    files.plot->write(to_svg("folio-client bench: " + test.model().name, make_plots(summary, done.records)));
   if (test.signal() != 0) return 128 + test.signal();
   if (summary.num_ok == 0 || test.lost_records()) return kExitFailed;
   return 100 * summary.failed_share() > options.max_failed_percent ? kExitManyFailed : kExitOk;
+}
+
+}  // namespace
+
+int run_bench(const BenchOptions& options, Interrupts& interrupts) {
+  try {
+    return run(options, interrupts);
+  } catch (const TransportError& failure) {
+    std::fprintf(stderr, "folio-client: %s\n", failure.what());
+    return failure.exit_code();
+  }
 }
 
 }  // namespace folio::client

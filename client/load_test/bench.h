@@ -57,8 +57,8 @@ struct SweepOptions {
 };
 
 // Both give an exit code. The first Ctrl-C ends the run with a partial summary, the second ends the program at once.
-// They throw std::runtime_error for what is found before any request is sent: a file, the server, flags that do not go
-// together.
+// They throw std::runtime_error for what is found before any request is sent: a file, or flags that do not go together.
+// A server that cannot be used is told on the error output.
 int run_bench(const BenchOptions& options, Interrupts& interrupts);
 int run_sweep(const SweepOptions& options, Interrupts& interrupts);
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/thread_name.h"
+#include "client/failure.h"
 
 namespace folio::client {
 namespace {
@@ -211,7 +212,7 @@ class GrpcTransport final : public Transport {
   ServedModel model() override {
     v1::ListModelsResponse models;
     call([&](grpc::ClientContext& context) { return stubs_[0]->ListModels(&context, {}, &models); });
-    if (models.models_size() == 0) throw std::runtime_error("the server has no model");
+    if (models.models_size() == 0) throw TransportError("the server has no model", kExitNoServer);
     const v1::ListModelsResponse::Model& first = models.models(0);
     return {first.name(), first.vocab_size(), first.max_context()};
   }
@@ -253,9 +254,9 @@ class GrpcTransport final : public Transport {
     connection_.authorize(context);
     context.set_deadline(std::chrono::system_clock::now() + kUnaryTime);
     const grpc::Status status = rpc(context);
-    if (!status.ok()) {
-      throw std::runtime_error(std::string(code_name(status.error_code())) + ": " + status.error_message());
-    }
+    if (status.ok()) return;
+    const Failure failure = explain(status, connection_, Listener::kGeneration);
+    throw TransportError(failure.text, failure.exit_code);
   }
 
   const Connection connection_;

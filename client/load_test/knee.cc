@@ -6,7 +6,8 @@ namespace folio::client {
 namespace {
 
 constexpr double kKneeShare = 0.9;    // of the best throughput
-constexpr double kKeepsUp = 0.9;      // of the rate that was due
+constexpr double kGrowth = 0.1;       // of the backlog, in requests that were due meanwhile
+constexpr double kSmallGrowth = 2;    // which is chance
 constexpr double kWorthwhile = 1.05;  // times the best before
 
 double throughput(const Summary& summary) {
@@ -20,7 +21,8 @@ double best(const std::vector<SweepPoint>& points, std::size_t count) {
 }
 
 bool keeps_up(const Summary& summary) {
-  return summary.requests_per_second >= kKeepsUp * summary.due_per_second;
+  const double allowed = std::max(kSmallGrowth, kGrowth * static_cast<double>(summary.num_due_in_second_half));
+  return static_cast<double>(summary.backlog_growth) <= allowed;
 }
 
 }  // namespace

@@ -15,8 +15,9 @@ struct SweepPoint {
 };
 
 // Over concurrency: the first point that has 90 % of the best output token rate of all points (request rate, if tokens
-// are not known). Over rate: the last point of those that the server kept up with: ok requests end at 90 % of the rate
-// at which they were due. None: a sweep of rates began beyond it, or there is no point. Partial points do not count.
+// are not known). Over rate: the last point that the server kept up with: in the second half of the sending the number
+// of requests that were due and had not ended rose by at most a tenth of those that were due in it, or by two. None: a
+// sweep of rates began beyond it, or there is no point. Partial points do not count.
 std::optional<std::size_t> find_knee(const std::vector<SweepPoint>& points, bool over_rate);
 
 // Whether the points go beyond the knee, so that more load would tell nothing new: over concurrency neither of the last

@@ -44,6 +44,12 @@ struct HttpReply {
   }
 };
 
+// Nobody there or not ready, a refusal, or something else.
+int exit_code(const HttpReply& reply) {
+  if (!reply.end.error.empty() || reply.end.head.status == 503) return kExitNoServer;
+  return reply.end.head.status >= 400 && reply.end.head.status < 500 ? kExitRefused : kExitFailed;
+}
+
 // Aborts an exchange when its time is up. The transport's thread only, but for the constructor and the first set().
 class Limit {
  public:
@@ -295,9 +301,11 @@ std::string OpenAiTransport::model_name() const {
 ServedModel OpenAiTransport::model() {
   auto answer = fetch(io_, client_, client_.request("/v1/models", ""), kAskTimeout);
   const HttpReply reply = asio::co_spawn(io_, std::move(answer), asio::use_future).get();
-  if (!reply.ok()) throw std::runtime_error("GET /v1/models: " + reply.words());
+  if (!reply.ok()) throw TransportError("GET /v1/models: " + reply.words(), exit_code(reply));
   const auto model = parse_models(reply.body);
-  if (!model) throw std::runtime_error("GET /v1/models: the answer names no model: " + error_words(reply.body));
+  if (!model) {
+    throw TransportError("GET /v1/models: the answer names no model: " + error_words(reply.body), kExitNoServer);
+  }
   asio::co_spawn(io_, client_.open(connections_), asio::use_future).get();
   const std::lock_guard lock(mutex_);
   model_name_ = model->name;
@@ -325,7 +333,7 @@ awaitable<OpenAiTransport::Tokens> OpenAiTransport::ask_tokens(std::string text,
 
 std::vector<std::int32_t> OpenAiTransport::tokenize(const std::string& text) {
   Tokens tokens = asio::co_spawn(io_, ask_tokens(text, kAskTimeout), asio::use_future).get();
-  if (!tokens.ids) throw std::runtime_error("POST /tokenize: " + tokens.why_not);
+  if (!tokens.ids) throw TransportError("POST /tokenize: " + tokens.why_not, kExitFailed);
   return std::move(*tokens.ids);
 }
 

@@ -29,14 +29,16 @@ void print_counts(const Summary& s, std::string& out) {
   }
   if (s.num_cancelled > 0) print(out, "cancelled by us as asked: %lld\n", ll(s.num_cancelled));
   if (s.num_left_out > 0) {
-    print(out, "left out, due in warm-up or cool-down: %lld (%lld of them empty or failed); the window is %.2f s\n",
-          ll(s.num_left_out), ll(s.num_left_out_failed), s.window_s);
+    print(out, "left out, due in warm-up or cool-down: %lld (%lld of them empty or failed)\n", ll(s.num_left_out),
+          ll(s.num_left_out_failed));
   }
 }
 
 void print_rates(const Summary& s, std::string& out) {
-  print(out, "rates of %lld ok requests: %.2f requests/s, %.1f prompt tokens/s (%lld), %.1f output tokens/s (%lld)\n",
-        ll(s.num_ok), s.requests_per_second, s.prompt_tokens_per_second, ll(s.prompt_tokens),
+  char over[48] = "";
+  if (s.window_s != s.duration_s) std::snprintf(over, sizeof over, " over %.2f s", s.window_s);
+  print(out, "rates of %lld ok requests%s: %.2f requests/s, %.1f prompt tokens/s (%lld), %.1f output tokens/s (%lld)\n",
+        ll(s.num_ok), over, s.requests_per_second, s.prompt_tokens_per_second, ll(s.prompt_tokens),
         s.output_tokens_per_second, ll(s.output_tokens));
   if (s.open_loop) {
     print(out, "open loop: %.2f requests/s were due, %.2f were sent, %lld later than %.0f ms, %lld never\n",
@@ -180,7 +182,12 @@ nlohmann::json to_json(const Summary& s) {
            {"e2e_from_sent_ms", to_json(s.e2e_from_sent_ms)},
            {"send_delay_ms", to_json(s.send_delay_ms)},
            {"client", client_json(s)}};
-  if (s.open_loop) out["open_loop"] = {{"due_per_second", s.due_per_second}, {"sent_per_second", s.sent_per_second}};
+  if (s.open_loop) {
+    out["open_loop"] = {{"due_per_second", s.due_per_second},
+                        {"sent_per_second", s.sent_per_second},
+                        {"num_due_in_second_half", s.num_due_in_second_half},
+                        {"backlog_growth", s.backlog_growth}};
+  }
   if (!s.goals.empty()) {
     out["goodput"] = {{"limits", to_text(s.goals)},
                       {"num_good", s.num_good},

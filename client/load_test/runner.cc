@@ -67,6 +67,7 @@ RunResult Runner::run() {
   const auto seconds = [this](SteadyTime time) { return std::chrono::duration<double>(time - start_).count(); };
   const bool all_sent = plan_.num_requests == num_sent_;
   result.sending_s = seconds(now());
+  result.timed_out = plan_.duration_s && !all_sent && result.sending_s >= *plan_.duration_s;
   result.due_span_s = all_sent ? seconds(last_due_) : result.sending_s;
   result.num_missed = count_missed();
   wait_for_ends();

@@ -29,10 +29,11 @@ struct SendPlan {
 };
 
 struct RunResult {
-  double duration_s = 0;  // from the start of the load to the end of the last request
-  double sending_s = 0;   // from the start until nothing more was to be sent
-  double due_span_s = 0;  // likewise in the time of the plan: until the last request that it has was due
-  bool stopped = false;   // by stop()
+  double duration_s = 0;   // from the start of the load to the end of the last request
+  double sending_s = 0;    // from the start until nothing more was to be sent
+  double due_span_s = 0;   // likewise in the time of the plan: until the last request that it has was due
+  bool stopped = false;    // by stop()
+  bool timed_out = false;  // sending ended since the plan's duration was over
   // Open loop with a limit of concurrency: requests that were due before the end and were never sent.
   std::int64_t num_missed = 0;
 };

@@ -87,9 +87,25 @@ void add_rates(const std::vector<RequestRecord>& records, const Window& window, 
   out.output_tokens_per_second = per_second(output_tokens, window.length());
   out.good_requests_per_second = per_second(good, window.length());
   out.good_tokens_per_second = per_second(good_tokens, window.length());
+  out.peak_output_tokens_per_second = out.output_tokens_per_second;  // which rounding must not put above the parts
   for (const auto& [at_s, rate] : token_rates(records, window.from_s, window.to_s)) {
     out.peak_output_tokens_per_second = std::max(out.peak_output_tokens_per_second, rate);
   }
+}
+
+// A moment's backlog is what was due by then and has not ended by then, sent or not.
+void add_backlog(const std::vector<RequestRecord>& records, const RunResult& run, Summary& out) {
+  const double middle_s = run.sending_s / 2;
+  const auto backlog = [&](double at_s) {
+    return std::count_if(records.begin(), records.end(),
+                         [&](const RequestRecord& r) { return r.due_s <= at_s && r.end_s > at_s; });
+  };
+  // What was never sent was due late, since places are given in the order of the due times.
+  out.backlog_growth = backlog(run.sending_s) + run.num_missed - backlog(middle_s);
+  out.num_due_in_second_half =
+      run.num_missed + std::count_if(records.begin(), records.end(), [&](const RequestRecord& r) {
+        return r.due_s > middle_s && r.due_s <= run.sending_s;
+      });
 }
 
 }  // namespace
@@ -132,7 +148,7 @@ Summary summarize(const std::vector<RequestRecord>& records, const RunResult& ru
   out.num_missed = run.num_missed;
   out.goals = options.goals;
   out.client = std::move(client);
-  const Window window{options.warmup_s, run.duration_s - options.cooldown_s};
+  const Window window{options.warmup_s, (run.timed_out ? run.sending_s : run.duration_s) - options.cooldown_s};
   out.window_s = window.length();
   for (const RequestRecord& record : records) {
     if (!window.holds(record.due_s)) {
@@ -144,6 +160,7 @@ Summary summarize(const std::vector<RequestRecord>& records, const RunResult& ru
     if (record.outcome == Outcome::kOk) add_figures(record, out);
   }
   add_rates(records, window, out);
+  add_backlog(records, run, out);
   out.due_per_second =
       per_second(static_cast<double>(records.size()) + static_cast<double>(run.num_missed), run.due_span_s);
   out.sent_per_second = per_second(static_cast<double>(records.size()), run.sending_s);
@@ -162,9 +179,10 @@ std::vector<std::pair<double, double>> token_rates(const std::vector<RequestReco
     for (const TokenMoment& moment : record.times.moments) {
       if (moment.at_s < from_s || moment.at_s > to_s) continue;
       const double part = std::min(std::floor((moment.at_s - from_s) / width), parts - 1);
-      out[static_cast<std::size_t>(part)].second += static_cast<double>(moment.tokens) / width;
+      out[static_cast<std::size_t>(part)].second += static_cast<double>(moment.tokens);
     }
   }
+  for (auto& [at_s, rate] : out) rate /= width;
   return out;
 }
 

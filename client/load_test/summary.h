@@ -25,7 +25,7 @@ struct ClientLoad {
 
 struct SummaryOptions {
   double warmup_s = 0;    // requests that were due in the first seconds are left out
-  double cooldown_s = 0;  // and those due in the last ones, counted back from the end of the last request
+  double cooldown_s = 0;  // and those due in the last ones of the window
   std::vector<Goal> goals;
 };
 
@@ -33,7 +33,9 @@ struct Summary {
   bool partial = false;    // ended by a signal
   bool open_loop = false;  // there is a plan that the client can fall behind
   double duration_s = 0;   // from the first request to the end of the last
-  double window_s = 0;     // what the rates are over: the duration less warm-up and cool-down
+  // What the rates are over: from the first request to the end of the last, or to the end of the duration that ended
+  // the sending, so that they are those under load; less warm-up and cool-down.
+  double window_s = 0;
 
   // Requests that were due in the window, by how they ended.
   std::int64_t num_ok = 0, num_empty = 0, num_failed = 0, num_cancelled = 0, num_aborted = 0;
@@ -55,6 +57,9 @@ struct Summary {
   Samples ttft_from_sent_ms, e2e_from_sent_ms;     // the same from when it was sent
   Samples send_delay_ms, own_delay_ms;             // of all requests in the window
   double due_per_second = 0, sent_per_second = 0;  // open loop
+  // Requests that were due in the second half of the sending, and by how many more were due and not ended at its end
+  // than at its middle.
+  std::int64_t num_due_in_second_half = 0, backlog_growth = 0;
 
   std::vector<Goal> goals;
   std::int64_t num_good = 0;

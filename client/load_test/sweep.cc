@@ -172,7 +172,12 @@ class Sweep {
 }  // namespace
 
 int run_sweep(const SweepOptions& options, Interrupts& interrupts) {
-  return Sweep(options, interrupts).run();
+  try {
+    return Sweep(options, interrupts).run();
+  } catch (const TransportError& failure) {
+    std::fprintf(stderr, "folio-client: %s\n", failure.what());
+    return failure.exit_code();
+  }
 }
 
 }  // namespace folio::client

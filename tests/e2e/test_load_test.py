@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import pty
-import re
 import signal
 import subprocess
 import tempfile
@@ -26,16 +25,14 @@ class LoadTest(ServerCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
 
-    def command(self, *arguments):
-        place = 2 if arguments[0] == "sweep" else 1
-        return [CLIENT, "bench", *arguments[:place - 1], "--address", f"127.0.0.1:{self.server.port}",
-                *map(str, arguments[place - 1:])]
+    def command(self, *arguments, address=None):
+        return [CLIENT, "bench", *map(str, arguments), "--address", address or f"127.0.0.1:{self.server.port}"]
 
-    def bench(self, *arguments, timeout=90):
+    def bench(self, *arguments, **options):
         """(summary, records) of a run that ended well."""
         out, records = self.folder / "out.json", self.folder / "records.jsonl"
-        done = subprocess.run(self.command(*arguments, "--json", out, "--records", records), capture_output=True,
-                              text=True, timeout=timeout)
+        done = subprocess.run(self.command(*arguments, "--json", out, "--records", records, **options),
+                              capture_output=True, text=True, timeout=90)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return json.loads(out.read_text()), [json.loads(line) for line in records.read_text().splitlines()]
 
@@ -68,6 +65,19 @@ class LoadTest(ServerCase):
         for kind in ("words", "text"):
             summary, _ = self.bench("--num-requests", 5, "--prompts", kind, "--prompt-tokens", 50, "--output-tokens", 2)
             self.assertEqual((summary["num_ok"], summary["prompt_tokens"]), (5, 250), kind)
+
+    def test_the_same_load_over_both_wires(self):
+        flags = ("--num-requests", 12, "--prompts", "words", "--prompt-tokens", "uniform:5,40", "--output-tokens", 9,
+                 "--temperature", 0, "--seed", 7)
+        over_grpc, _ = self.bench(*flags)
+        before = self.server.load()
+        over_http, _ = self.bench(*flags, "--api", "openai", address=f"127.0.0.1:{self.server.http_port}")
+        for key in ("num_ok", "prompt_tokens", "output_tokens", "num_estimated", "num_uncounted"):
+            self.assertEqual(over_http[key], over_grpc[key], key)
+        self.assertEqual(over_http["itl_ms"]["count"], 12 * 8)
+        self.assertEqual(self.server.load().output_tokens - before.output_tokens, over_http["output_tokens"])
+        self.assertEqual(over_http["options"]["api"], "openai")
+        self.assertGreater(over_http["client"]["read_lag_ms"]["count"], 0)
 
     def test_cancels_leave_the_server_idle(self):
         summary, records = self.bench("--concurrency", 8, "--num-requests", 40, "--prompt-tokens", 8,
@@ -175,8 +185,12 @@ class LoadTest(ServerCase):
             self.assertEqual(done.returncode, 2, flags)
             self.assertIn(complaint, done.stderr)
         gone = subprocess.run([CLIENT, "bench", "--address", "127.0.0.1:1"], capture_output=True, text=True, timeout=30)
-        self.assertEqual(gone.returncode, 1)
-        self.assertTrue(re.search("UNAVAILABLE", gone.stderr), gone.stderr)
+        self.assertEqual(gone.returncode, 4)
+        self.assertIn("no server at 127.0.0.1:1", gone.stderr)
+        gone = subprocess.run([CLIENT, "bench", "--api", "openai", "--address", "127.0.0.1:1"], capture_output=True,
+                              text=True, timeout=30)
+        self.assertEqual(gone.returncode, 4)
+        self.assertIn("GET /v1/models: ", gone.stderr)
 
 
 if __name__ == "__main__":

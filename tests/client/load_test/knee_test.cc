@@ -5,13 +5,13 @@
 namespace folio::client {
 namespace {
 
-SweepPoint point(double load, double tokens_per_second, double requests_per_second = 1, double due_per_second = 1) {
+SweepPoint point(double load, double tokens_per_second, std::int64_t due = 100, std::int64_t growth = 0) {
   SweepPoint out;
   out.load = load;
   out.summary.num_ok = 100;
   out.summary.output_tokens_per_second = tokens_per_second;
-  out.summary.requests_per_second = requests_per_second;
-  out.summary.due_per_second = due_per_second;
+  out.summary.num_due_in_second_half = due;
+  out.summary.backlog_growth = growth;
   return out;
 }
 
@@ -27,11 +27,11 @@ TEST(Knee, OverConcurrencyTheFirstWithNineTenthsOfTheBest) {
 }
 
 TEST(Knee, OverRateTheLastThatTheServerKeptUpWith) {
-  const std::vector<SweepPoint> points = {point(1, 50, 1, 1), point(2, 99, 1.95, 2), point(4, 160, 3.3, 4)};
+  const std::vector<SweepPoint> points = {point(1, 50, 10, 2), point(2, 99, 100, 10), point(4, 160, 100, 11)};
   EXPECT_EQ(find_knee(points, true), 1U);
   EXPECT_TRUE(is_past_knee(points, true, 10));
   EXPECT_FALSE(is_past_knee({points.begin(), points.begin() + 2}, true, 10));
-  EXPECT_EQ(find_knee({point(8, 100, 3, 8)}, true), std::nullopt);
+  EXPECT_EQ(find_knee({point(8, 100, 100, 60)}, true), std::nullopt);
 }
 
 TEST(Knee, FailuresEndASweep) {
