@@ -3,104 +3,93 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
-#include <iostream>
 #include <memory>
-#include <mutex>
 #include <string>
+#include <string_view>
+
+#include "client/conversation.h"
+#include "client/history_file.h"
+#include "client/line_reader.h"
+#include "client/text.h"
 
 namespace folio::client {
 namespace {
 
-class Conversation {
- public:
-  Conversation(const ChatOptions& options, Interrupts& interrupts)
-      : options_(options), stub_(v1::Generation::NewStub(make_channel(options.connection))) {
-    options.flags.apply(request_);
-    if (!options.system.empty()) add("system", options.system);
-    interrupts.on_interrupt([this](int signal, int) { interrupt(signal); });
-  }
+constexpr const char* kHelp =
+    "/system TEXT  set the system message; without TEXT there is none\n"
+    "/reset        forget the conversation, but for the system message\n"
+    "/stats        counts and times of the last answer\n"
+    "/help         this list\n"
+    "/exit         leave; so does Ctrl-D\n"
+    "//TEXT        a message that begins with one /\n"
+    "Ctrl-C stops an answer: what was said stays in the conversation.\n";
 
-  // One turn. False when it failed: the question is then not part of the history.
-  bool ask(const std::string& question) {
-    add("user", question);
-    grpc::ClientContext context;
-    options_.connection.authorize(context);
-    set_current(&context);
-    const auto reader = stub_->ChatStream(&context, request_);
-    v1::GenerateResponse whole;
-    v1::GenerateChunk chunk;
-    while (reader->Read(&chunk)) {
-      join(chunk, whole);
-      if (options_.json) continue;
-      for (const v1::Output& output : chunk.outputs()) {
-        if (output.index() == 0) print_text(output.text());
-      }
+std::string_view after(std::string_view line, std::string_view command) {
+  line.remove_prefix(command.size());
+  while (line.starts_with(' ')) line.remove_prefix(1);
+  return line;
+}
+
+// What a line that begins with one "/" asks for. False: to leave.
+bool obey(std::string_view line, Conversation& conversation) {
+  const std::string_view command = line.substr(0, line.find(' '));
+  if (command == "/exit") return false;
+  if (command == "/system") {
+    const std::string_view text = after(line, command);
+    conversation.set_system(std::string(text));
+    std::fprintf(stderr, text.empty() ? "no system message\n" : "the system message is set\n");
+  } else if (command == "/reset") {
+    conversation.reset();
+    std::fprintf(stderr, "a new conversation\n");
+  } else if (command == "/stats") {
+    conversation.print_last_stats();
+  } else {
+    if (command != "/help") {
+      std::fprintf(stderr, "%s: no such command; a message that begins with / is written //\n",
+                   printable(command).c_str());
     }
-    const grpc::Status status = reader->Finish();
-    const bool stopped = set_current(nullptr);
-    if (whole.outputs_size() > 0) std::printf("%s\n", options_.json ? to_json(whole).c_str() : "");
-    std::fflush(stdout);
-    if (options_.stats && whole.has_usage()) print_stats(whole);
-    if (!status.ok() && !stopped) {
-      print_error(status);
-      request_.mutable_messages()->RemoveLast();
-      return false;
-    }
-    was_stopped_ = stopped;
-    // What was said before the interruption stays said.
-    add("assistant", whole.outputs_size() > 0 ? whole.outputs(0).text() : "");
-    return true;
+    std::fprintf(stderr, "%s", kHelp);
   }
+  return true;
+}
 
-  bool was_stopped() const { return was_stopped_; }
+// True: said why the text cannot be sent.
+bool refuse(const std::string& text, const char* what) {
+  const auto bad = first_bad_byte(text);
+  if (bad) std::fprintf(stderr, "folio-client: chat: %s: not UTF-8 at byte %zu\n", what, *bad);
+  return bad.has_value();
+}
 
- private:
-  void add(const char* role, const std::string& content) {
-    v1::ChatMessage& message = *request_.add_messages();
-    message.set_role(role);
-    message.set_content(content);
-  }
-
-  // Whether the previous one was interrupted.
-  bool set_current(grpc::ClientContext* context) {
-    const std::lock_guard lock(mutex_);
-    current_ = context;
-    return std::exchange(stopped_, false);
-  }
-
-  void interrupt(int signal) {  // signal thread
-    const std::lock_guard lock(mutex_);
-    if (current_ != nullptr) {
-      stopped_ = true;
-      current_->TryCancel();
-    } else if (signal == SIGTERM) {
-      _exit(128 + SIGTERM);
-    } else {
-      std::fprintf(stderr, "\n(/exit or Ctrl-D leaves)\n> ");
-    }
-  }
-
-  const ChatOptions& options_;
-  const std::unique_ptr<v1::Generation::Stub> stub_;
-  v1::ChatRequest request_;
-  std::mutex mutex_;
-  grpc::ClientContext* current_ = nullptr;  // of the answer that is running
-  bool stopped_ = false;
-  bool was_stopped_ = false;  // the last answer, by the user
-};
-
-int converse(Conversation& conversation) {
-  int exit_code = kExitOk;
-  const bool terminal = isatty(STDIN_FILENO) != 0;
-  std::string line;
-  while (true) {
-    if (terminal) std::fprintf(stderr, "> ");
-    if (!std::getline(std::cin, line) || line == "/exit") break;
-    if (line.empty()) continue;
-    exit_code = conversation.ask(line) ? kExitOk : kExitFailed;
-  }
+int ask(const std::string& question, Conversation& conversation, bool terminal) {
+  const int exit_code = conversation.ask(question);
+  if (terminal && conversation.was_stopped()) std::fprintf(stderr, "(stopped)\n");
   return exit_code;
+}
+
+int converse(Conversation& conversation, LineReader& lines, const std::atomic<bool>& leaving) {
+  if (lines.is_terminal()) {
+    if (const int exit_code = conversation.greet(); exit_code != kExitOk) return exit_code;
+    std::fprintf(stderr, "Ctrl-C stops an answer; /help lists the commands\n");
+  }
+  int exit_code = kExitOk;
+  while (!leaving.load()) {
+    const TypedLine line = lines.read();
+    if (line.kind == TypedLine::Kind::kEnd) return exit_code;
+    if (line.kind == TypedLine::Kind::kCancelled) {
+      std::fprintf(stderr, "(/exit or Ctrl-D leaves)\n");
+    } else if (refuse(line.text, "the line")) {
+      exit_code = kExitUsage;
+    } else if (line.text.starts_with("//")) {
+      exit_code = ask(line.text.substr(1), conversation, lines.is_terminal());
+    } else if (line.text.starts_with('/')) {
+      if (!obey(line.text, conversation)) return exit_code;
+    } else if (!line.text.empty()) {
+      exit_code = ask(line.text, conversation, lines.is_terminal());
+    }
+  }
+  return 128 + SIGTERM;
 }
 
 }  // namespace
@@ -110,15 +99,23 @@ int run_chat(const ChatOptions& options, Interrupts& interrupts) {
     std::fprintf(stderr, "folio-client: chat: --n: a conversation goes on from one answer\n");
     return kExitUsage;
   }
-  Conversation conversation(options, interrupts);
-  int exit_code = kExitOk;
-  if (options.message.empty()) {
-    exit_code = converse(conversation);
-  } else if (!conversation.ask(options.message)) {
-    exit_code = kExitFailed;
-  } else if (conversation.was_stopped()) {
-    exit_code = kExitInterrupted;
-  }
+  if (refuse(options.system, "--system") || refuse(options.message, "the message")) return kExitUsage;
+  Conversation conversation(options);
+  std::unique_ptr<LineReader> lines;
+  if (options.message.empty()) lines = make_line_reader(HistoryFile::default_path());
+  std::atomic<bool> leaving{false};
+  interrupts.on_interrupt([&](int signal, int) {
+    if (signal == SIGTERM) leaving.store(true);
+    if (conversation.stop()) return;
+    if (signal == SIGTERM) {
+      if (lines) lines->restore_terminal();
+      _exit(128 + SIGTERM);
+    }
+    if (lines && lines->is_terminal()) return lines->cancel();
+    std::fprintf(stderr, "\n(/exit or Ctrl-D leaves)\n");
+  });
+  int exit_code = lines ? converse(conversation, *lines, leaving) : ask(options.message, conversation, false);
+  if (!lines && exit_code == kExitOk && conversation.was_stopped()) exit_code = kExitInterrupted;
   interrupts.on_interrupt(nullptr);
   return exit_code;
 }

@@ -15,8 +15,8 @@ struct ChatOptions {
   RequestFlags flags;
 };
 
-// Without a message: reads lines until the end of the input or "/exit". Ctrl-C stops the answer, not the program. An
-// exit code.
+// Without a message: reads lines until the end of the input or "/exit"; those that begin with "/" are commands, and
+// "//" begins a message with one. Ctrl-C stops the answer, not the program. An exit code: the last answer's.
 int run_chat(const ChatOptions& options, Interrupts& interrupts);
 
 }  // namespace folio::client

@@ -11,6 +11,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "client/text.h"
+
 namespace folio::client {
 namespace {
 
@@ -58,14 +60,16 @@ void Connection::add_security_to(CLI::App& app) {
   auto* cert = app.add_option("--tls-cert", tls_cert, "our own certificate (PEM file)")->needs(ca);
   auto* key = app.add_option("--tls-key", tls_key, "its private key (PEM file)")->needs(cert);
   cert->needs(key);
+  for (CLI::Option* file : {ca, cert, key}) file->type_name("FILE");
 }
 
 void Connection::authorize(grpc::ClientContext& context) const {
   if (!api_key.empty()) context.AddMetadata("authorization", "Bearer " + api_key);
 }
 
-std::shared_ptr<grpc::Channel> make_channel(const Connection& connection) {
+std::shared_ptr<grpc::Channel> make_channel(const Connection& connection, bool own) {
   grpc::ChannelArguments arguments;
+  if (own) arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
   arguments.SetMaxReceiveMessageSize(kMaxResponseBytes);
@@ -187,13 +191,7 @@ void print_error(const grpc::Status& status) {
 
 void print_text(std::string_view text) {
   static const bool terminal = isatty(STDOUT_FILENO) != 0;
-  std::string shown(text);
-  if (terminal) {
-    std::erase_if(shown, [](char c) {
-      const auto byte = static_cast<unsigned char>(c);
-      return (byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7F;
-    });
-  }
+  const std::string shown = terminal ? printable(text) : std::string(text);
   std::fwrite(shown.data(), 1, shown.size(), stdout);
   std::fflush(stdout);
 }

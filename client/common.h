@@ -17,13 +17,16 @@
 
 namespace folio::client {
 
-// Exit codes.
+// Exit codes: docs/client.md has the table.
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 1;
-inline constexpr int kExitUsage = 2;  // a wrong command line
+inline constexpr int kExitUsage = 2;     // a wrong command line, or a prompt that is not UTF-8
+inline constexpr int kExitNoServer = 4;  // nobody there, or not ready
+inline constexpr int kExitRefused = 5;   // the server said no
 inline constexpr int kExitInterrupted = 130;
 
 inline constexpr const char* kDefaultAddress = "127.0.0.1:50051";
+inline constexpr const char* kDefaultControlAddress = "127.0.0.1:50052";
 
 // How to reach a server and what to show at its door.
 struct Connection {
@@ -37,9 +40,9 @@ struct Connection {
   void authorize(grpc::ClientContext& context) const;
 };
 
-// A channel without hidden retries, with a receive limit that no answer reaches. Throws std::runtime_error naming a
-// file that cannot be read.
-std::shared_ptr<grpc::Channel> make_channel(const Connection& connection);
+// A channel without hidden retries, with a receive limit that no answer reaches. Channels to the same server share a
+// network connection unless they have their `own`. Throws std::runtime_error naming a file that cannot be read.
+std::shared_ptr<grpc::Channel> make_channel(const Connection& connection, bool own = false);
 
 // Flags that become fields of a GenerateRequest or ChatRequest; what was not given stays unset.
 struct RequestFlags {
@@ -91,7 +94,7 @@ std::string short_name(v1::FinishReason reason);
 // "folio-client: UNAVAILABLE: message" on the error output.
 void print_error(const grpc::Status& status);
 
-// Prints a model's text: on a terminal without control characters, so that output cannot drive the terminal.
+// Prints a model's text: on a terminal only what is printable().
 void print_text(std::string_view text);
 // The lines that --stats prints, on the error output.
 void print_stats(const v1::GenerateResponse& response);

@@ -1,9 +1,15 @@
 #include "client/generate.h"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <cstdio>
+#include <fstream>
 #include <iostream>
 #include <iterator>
+
+#include "client/failure.h"
+#include "client/text.h"
 
 namespace folio::client {
 namespace {
@@ -18,17 +24,38 @@ void print_rest(const v1::GenerateResponse& whole) {
   }
 }
 
+int refuse(const std::string& why) {
+  std::fprintf(stderr, "folio-client: generate: %s\n", why.c_str());
+  return kExitUsage;
+}
+
+// The prompt, wherever it comes from. An exit code where there is none.
+int read_prompt(const GenerateOptions& options, std::string& out) {
+  std::string where = "the prompt";
+  if (!options.file.empty()) {
+    where = "--file " + options.file;
+    std::ifstream file(options.file, std::ios::binary);
+    out.assign(std::istreambuf_iterator<char>(file), {});
+    if (!file.good() && !file.eof()) return refuse(where + ": cannot be read");
+  } else if (options.prompt && *options.prompt != "-") {
+    out = *options.prompt;
+  } else if (!options.prompt && isatty(STDIN_FILENO) != 0) {
+    return refuse("no prompt: give it as an argument, with --file, or through the standard input");
+  } else {
+    where = "the standard input";
+    out.assign(std::istreambuf_iterator<char>(std::cin), {});
+  }
+  if (const auto bad = first_bad_byte(out)) return refuse(where + ": not UTF-8 at byte " + std::to_string(*bad));
+  return kExitOk;
+}
+
 }  // namespace
 
 int run_generate(const GenerateOptions& options, Interrupts& interrupts) {
   v1::GenerateRequest request;
   options.flags.apply(request);
   request.set_parse_special(options.parse_special);
-  if (options.prompt == "-") {
-    request.set_text(std::string(std::istreambuf_iterator<char>(std::cin), {}));
-  } else {
-    request.set_text(options.prompt);
-  }
+  if (const int exit_code = read_prompt(options, *request.mutable_text()); exit_code != kExitOk) return exit_code;
 
   const auto stub = v1::Generation::NewStub(make_channel(options.connection));
   grpc::ClientContext context;
@@ -56,9 +83,7 @@ int run_generate(const GenerateOptions& options, Interrupts& interrupts) {
   std::fflush(stdout);  // before what goes to the error output
   if (options.stats && whole.has_usage()) print_stats(whole);
   if (interrupted.load() != 0) return 128 + interrupted.load();
-  if (status.ok()) return kExitOk;
-  print_error(status);
-  return kExitFailed;
+  return status.ok() ? kExitOk : report(status, options.connection, Listener::kGeneration);
 }
 
 }  // namespace folio::client

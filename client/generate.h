@@ -1,5 +1,6 @@
 // folio-client generate "PROMPT": one prompt, streamed to the terminal.
 #pragma once
+#include <optional>
 #include <string>
 
 #include "client/common.h"
@@ -8,7 +9,8 @@ namespace folio::client {
 
 struct GenerateOptions {
   Connection connection;
-  std::string prompt;  // "-": the standard input
+  std::optional<std::string> prompt;  // "-", or neither this nor a file: the standard input
+  std::string file;                   // empty: none; a path whose content is the prompt
   bool parse_special = false;
   bool stats = false;
   bool json = false;

@@ -1,12 +1,14 @@
-// folio-client: generate, chat, bench, plan.
+// folio-client: generate, chat, bench, plan, load, completion.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <stdexcept>
 
-#include "client/bench.h"
 #include "client/chat.h"
 #include "client/common.h"
+#include "client/completion.h"
 #include "client/generate.h"
+#include "client/load.h"
+#include "client/load_test/bench.h"
 #include "client/plan/plan.h"
 
 namespace {
@@ -14,7 +16,8 @@ namespace {
 using namespace folio::client;
 
 void add_generate(CLI::App& app, GenerateOptions& options) {
-  app.add_option("prompt", options.prompt, "the prompt's text; '-' reads it from the standard input")->required();
+  auto* prompt = app.add_option("prompt", options.prompt, "the prompt's text (default, and '-': the standard input)");
+  app.add_option("--file", options.file, "read the prompt from this file")->type_name("FILE")->excludes(prompt);
   options.connection.add_to(app);
   app.add_flag("--parse-special", options.parse_special, "spellings of control tokens are those tokens");
   app.add_flag("--stats", options.stats, "timings and counts after the answer");
@@ -31,24 +34,18 @@ void add_chat(CLI::App& app, ChatOptions& options) {
   options.flags.add_to(app);
 }
 
-void add_bench(CLI::App& app, BenchOptions& options) {
+void add_load(CLI::App& app, LoadOptions& options) {
   options.connection.add_to(app);
-  app.add_option("--concurrency", options.concurrency, "requests at a time")
-      ->check(CLI::Range(1, 4096))
+  app.add_option("--interval-ms", options.interval_ms, "time between two looks")
+      ->check(CLI::Range(10, 3'600'000))
       ->capture_default_str();
-  app.add_option("--num-requests", options.num_requests, "requests in all")
-      ->check(CLI::Range(1, 10'000'000))
-      ->capture_default_str();
-  app.add_option("--prompt-tokens", options.prompt_tokens, "random token ids per prompt")
-      ->check(CLI::Range(1, 10'000'000))
-      ->capture_default_str();
-  app.add_option("--output-tokens", options.output_tokens, "tokens per answer; end tokens are ignored")
-      ->check(CLI::Range(1, 10'000'000))
-      ->capture_default_str();
-  app.add_option("--seed", options.seed, "the same seed sends the same load")->capture_default_str();
-  app.add_option("--temperature", options.temperature, "of the sampling")->capture_default_str();
-  app.add_option("--tenant", options.tenant, "whose share of the server this takes");
-  app.add_option("--json", options.json_file, "also write the summary to this file");
+  app.add_option("--count", options.count, "end after so many (default: at Ctrl-C)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+  app.add_flag("--json", options.json, "each as one JSON object a line");
+}
+
+void add_completion(CLI::App& app, std::string& shell) {
+  app.add_option("shell", shell, "for this shell")->required()->check(CLI::IsMember({"bash"}));
 }
 
 }  // namespace
@@ -60,25 +57,40 @@ int main(int argc, char** argv) {
   GenerateOptions generate;
   ChatOptions chat;
   BenchOptions bench;
+  SweepOptions sweep;
   PlanOptions plan;
+  LoadOptions load;
+  std::string shell;
   CLI::App& generate_command = *app.add_subcommand("generate", "one prompt, one streamed answer");
   CLI::App& chat_command = *app.add_subcommand("chat", "a conversation; Ctrl-C stops an answer, /exit leaves");
-  CLI::App& bench_command = *app.add_subcommand("bench", "closed-loop load test");
-  CLI::App& plan_command = *app.add_subcommand("plan", "memory of K and V: how much, and how many users fit");
+  CLI::App& bench_command = *app.add_subcommand("bench", "load test; see also bench sweep --help");
+  CLI::App& sweep_command = *bench_command.add_subcommand("sweep", "load tests with more and more load, to the knee");
   add_generate(generate_command, generate);
   add_chat(chat_command, chat);
-  add_bench(bench_command, bench);
+  bench.add_to(bench_command);
+  sweep.add_to(sweep_command);
+  CLI::App& plan_command = *app.add_subcommand("plan", "memory of K and V: how much, and how many users fit");
   plan.add_to(plan_command);
+  CLI::App& load_command = *app.add_subcommand("load", "a live view of what the server does");
+  add_load(load_command, load);
+  CLI::App& completion_command = *app.add_subcommand("completion", "a script with which a shell completes commands");
+  add_completion(completion_command, shell);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& end) {
     return app.exit(end) == 0 ? 0 : kExitUsage;
   }
 
+  if (completion_command.parsed()) {
+    std::printf("%s", bash_completion(app).c_str());
+    return kExitOk;
+  }
   Interrupts interrupts;
   try {
     if (generate_command.parsed()) return run_generate(generate, interrupts);
     if (chat_command.parsed()) return run_chat(chat, interrupts);
+    if (load_command.parsed()) return run_load(load, interrupts);
+    if (sweep_command.parsed()) return run_sweep(sweep, interrupts);
     if (plan_command.parsed()) return run_plan(plan);
     return run_bench(bench, interrupts);
   } catch (const std::runtime_error& failure) {

@@ -5,24 +5,48 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <utility>
 
 namespace folio::client {
 namespace {
 
-constexpr std::pair<const char*, double> kPercentiles[] = {{"p50", 50}, {"p90", 90}, {"p95", 95}, {"p99", 99}};
+double nearest_rank(const std::vector<double>& sorted, double percent) {
+  const double rank = std::ceil(percent / 100 * static_cast<double>(sorted.size()));
+  return sorted[static_cast<std::size_t>(std::max(rank, 1.0)) - 1];
+}
+
+double mean_of(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
 
 }  // namespace
 
 double Samples::mean() const {
-  return std::accumulate(values_.begin(), values_.end(), 0.0) / static_cast<double>(values_.size());
+  return mean_of(values_);
 }
 
 double Samples::percentile(double percent) const {
+  return nearest_rank(sorted(), percent);
+}
+
+std::vector<double> Samples::sorted() const {
   std::vector<double> sorted = values_;
   std::sort(sorted.begin(), sorted.end());
-  const double rank = std::ceil(percent / 100 * static_cast<double>(sorted.size()));
-  return sorted[static_cast<std::size_t>(std::max(rank, 1.0)) - 1];
+  return sorted;
+}
+
+Figures Samples::figures() const {
+  Figures out;
+  out.count = count();
+  if (out.count == 0) return out;
+  const std::vector<double> values = sorted();
+  out.min = values.front();
+  out.max = values.back();
+  out.mean = std::clamp(mean_of(values), out.min, out.max);  // the sum is rounded
+  out.p50 = nearest_rank(values, 50);
+  out.p90 = nearest_rank(values, 90);
+  out.p95 = nearest_rank(values, 95);
+  out.p99 = nearest_rank(values, 99);
+  return out;
 }
 
 std::string statistics_header() {
@@ -34,22 +58,27 @@ std::string statistics_header() {
 
 std::string statistics_row(const std::string& name, const Samples& samples) {
   char line[160];
-  if (samples.count() == 0) {
+  const Figures f = samples.figures();
+  if (f.count == 0) {
     std::snprintf(line, sizeof line, "%-24s %8d   no data", name.c_str(), 0);
     return line;
   }
-  std::snprintf(line, sizeof line, "%-24s %8zu %9.2f %9.2f %9.2f %9.2f %9.2f %9.2f", name.c_str(), samples.count(),
-                samples.mean(), samples.percentile(50), samples.percentile(90), samples.percentile(95),
-                samples.percentile(99), samples.max());
+  std::snprintf(line, sizeof line, "%-24s %8zu %9.2f %9.2f %9.2f %9.2f %9.2f %9.2f", name.c_str(), f.count, f.mean,
+                f.p50, f.p90, f.p95, f.p99, f.max);
   return line;
 }
 
 nlohmann::json to_json(const Samples& samples) {
-  nlohmann::json out{{"count", samples.count()}};
-  if (samples.count() == 0) return out;
-  out["mean"] = samples.mean();
-  for (const auto& [name, percent] : kPercentiles) out[name] = samples.percentile(percent);
-  out["max"] = samples.max();
+  const Figures f = samples.figures();
+  nlohmann::json out{{"count", f.count}};
+  if (f.count == 0) return out;
+  out.update({{"mean", f.mean},
+              {"min", f.min},
+              {"p50", f.p50},
+              {"p90", f.p90},
+              {"p95", f.p95},
+              {"p99", f.p99},
+              {"max", f.max}});
   return out;
 }
 

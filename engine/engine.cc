@@ -115,7 +115,7 @@ LoadSnapshot Engine::Impl::load() const {
   snapshot.prompt_tokens_per_second = meter_.prompt_tokens_per_second(now);
   snapshot.output_tokens_per_second = meter_.output_tokens_per_second(now);
   snapshot.last_step_ms = meter_.last_step_ms();
-  snapshot.mean_step_ms = meter_.mean_step_ms();
+  snapshot.mean_step = meter_.mean_step();
   return snapshot;
 }
 

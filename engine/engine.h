@@ -14,6 +14,7 @@
 #include "base/ids.h"
 #include "base/params.h"
 #include "engine/block_dump.h"
+#include "engine/load_meter.h"
 #include "engine/model/model.h"
 #include "engine/observer.h"
 #include "engine/options.h"
@@ -64,8 +65,8 @@ struct LoadSnapshot {
   double prompt_tokens_per_second = 0;  // over the last seconds
   double output_tokens_per_second = 0;
   double last_step_ms = 0;
-  double mean_step_ms = 0;  // over the last 64 steps
-  StepTimes step_times;     // as steps are predicted now
+  StepPhases mean_step;  // over the last 64 steps
+  StepTimes step_times;  // as steps are predicted now
 };
 
 class Engine {

@@ -243,13 +243,13 @@ double Engine::Impl::lap() {
 void Engine::Impl::publish_load(bool was_step) {
   const SchedulerCounts counts = scheduler_.counts();
   const Duration queue_time = scheduler_.predicted_queue_time();
-  const double step_ms =
-      record_.schedule_ms + record_.build_ms + record_.forward_ms + record_.sample_ms + record_.commit_ms;
+  const StepPhases step{record_.schedule_ms, record_.build_ms, record_.forward_ms, record_.sample_ms,
+                        record_.commit_ms};
   const TimePoint now = clock_.now();
   walk_if_due(counts, now);
   const std::lock_guard lock(mutex_);
   if (was_step) {
-    meter_.record(now, step_ms, counts.prompt_tokens - snapshot_.prompt_tokens,
+    meter_.record(now, step, counts.prompt_tokens - snapshot_.prompt_tokens,
                   counts.output_tokens - snapshot_.output_tokens);
   }
   if (queue_time > Duration::zero()) {

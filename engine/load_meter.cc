@@ -1,7 +1,6 @@
 #include "engine/load_meter.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace folio {
 namespace {
@@ -12,7 +11,8 @@ std::int64_t second_of(TimePoint t) {
 
 }  // namespace
 
-void LoadMeter::record(TimePoint now, double step_ms, std::int64_t prompt_tokens, std::int64_t output_tokens) {
+void LoadMeter::record(TimePoint now, const StepPhases& step, std::int64_t prompt_tokens, std::int64_t output_tokens) {
+  const double step_ms = step.total_ms();
   if (num_steps_ == 0)
     first_ = now - std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::milli>(step_ms));
   Second& second = seconds_[static_cast<std::size_t>(second_of(now) % kWindow)];
@@ -20,14 +20,21 @@ void LoadMeter::record(TimePoint now, double step_ms, std::int64_t prompt_tokens
   second.prompt_tokens += prompt_tokens;
   second.output_tokens += output_tokens;
   last_ms_ = step_ms;
-  step_ms_[num_steps_++ % kNumSteps] = step_ms;
+  steps_[num_steps_++ % kNumSteps] = step;
 }
 
-double LoadMeter::mean_step_ms() const {
+StepPhases LoadMeter::mean_step() const {
   const std::size_t n = std::min(num_steps_, kNumSteps);
-  if (n == 0) return 0;
-  return std::accumulate(step_ms_.begin(), step_ms_.begin() + static_cast<std::ptrdiff_t>(n), 0.0) /
-         static_cast<double>(n);
+  StepPhases mean;
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto add = [n](double& to, double ms) { to += ms / static_cast<double>(n); };
+    add(mean.schedule_ms, steps_[i].schedule_ms);
+    add(mean.build_ms, steps_[i].build_ms);
+    add(mean.forward_ms, steps_[i].forward_ms);
+    add(mean.sample_ms, steps_[i].sample_ms);
+    add(mean.commit_ms, steps_[i].commit_ms);
+  }
+  return mean;
 }
 
 double LoadMeter::rate(TimePoint now, std::int64_t Second::*tokens) const {

@@ -39,7 +39,14 @@ v1::Load to_proto(const LoadSnapshot& load, std::size_t num_front_waiting, std::
   out.set_prompt_tokens_per_second(load.prompt_tokens_per_second);
   out.set_output_tokens_per_second(load.output_tokens_per_second);
   out.set_last_step_ms(load.last_step_ms);
-  out.set_mean_step_ms(load.mean_step_ms);
+  const StepPhases& mean = load.mean_step;
+  out.set_mean_step_ms(mean.total_ms());
+  v1::StepPhases& phases = *out.mutable_mean_step_phases();
+  phases.set_schedule_ms(mean.schedule_ms);
+  phases.set_build_ms(mean.build_ms);
+  phases.set_forward_ms(mean.forward_ms);
+  phases.set_sample_ms(mean.sample_ms);
+  phases.set_commit_ms(mean.commit_ms);
   const StepTimes& times = load.step_times;
   v1::StepTimes& out_times = *out.mutable_step_times();
   out_times.set_base_ms(times.base_ms);

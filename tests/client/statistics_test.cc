@@ -5,8 +5,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "client/bench.h"
-
 namespace folio::client {
 namespace {
 
@@ -34,45 +32,20 @@ TEST(Samples, NoSamplesGiveNoFigures) {
   EXPECT_EQ(to_json(Samples()).dump(), R"({"count":0})");
 }
 
-BenchRecord record(BenchRecord::Kind kind, double ttft_ms, std::int64_t tokens) {
-  BenchRecord out;
-  out.kind = kind;
-  out.ttft_ms = ttft_ms;
-  out.output_tokens = tokens;
-  return out;
-}
-
-// C02: what gave no token has no latency and no throughput, but a class of its own.
-TEST(BenchSummary, OnlySuccessesEnterTheFigures) {
-  BenchSummary summary;
-  for (int i = 0; i < 55; ++i) summary.add(record(BenchRecord::Kind::kOk, 100, 10));
-  for (int i = 0; i < 30; ++i) summary.add(record(BenchRecord::Kind::kEmpty, 0, 0));
-  for (int i = 0; i < 15; ++i) {
-    BenchRecord failed = record(BenchRecord::Kind::kFailed, 0, 3);
-    failed.error = "UNAVAILABLE";
-    failed.message = "words " + std::to_string(i);
-    summary.add(failed);
+TEST(Samples, AllFiguresLieBetweenTheLeastAndTheMost) {
+  Samples equal;
+  for (int i = 0; i < 3; ++i) equal.add(0.1);  // whose sum is above 0.3
+  const Figures figures = equal.figures();
+  EXPECT_EQ(figures.count, 3U);
+  for (const double figure :
+       {figures.mean, figures.min, figures.p50, figures.p90, figures.p95, figures.p99, figures.max}) {
+    EXPECT_EQ(figure, 0.1);
   }
-  summary.duration_s = 2;
-  EXPECT_EQ(summary.ttft_ms.count(), 55U);
-  EXPECT_EQ(summary.ttft_ms.percentile(50), 100);
-  const nlohmann::json json = summary.json();
-  EXPECT_EQ(json["num_empty"], 30);
-  EXPECT_EQ(json["num_failed"], 15);
-  EXPECT_EQ(json["errors"]["UNAVAILABLE"]["first_message"], "words 0");
-  EXPECT_EQ(json["output_tokens"], 550);
-  EXPECT_EQ(json["output_tokens_per_second"], 275);
-  EXPECT_THAT(summary.text(), HasSubstr("UNAVAILABLE: 15, first: words 0"));
-}
-
-TEST(BenchSummary, NothingGoodSaysNoDataAndNeverNan) {
-  BenchSummary summary;
-  summary.add(record(BenchRecord::Kind::kAborted, 0, 0));
-  summary.partial = true;
-  EXPECT_THAT(summary.text(), HasSubstr("no data"));
-  EXPECT_THAT(summary.text(), HasSubstr("PARTIAL"));
-  EXPECT_THAT(summary.json().dump(), ::testing::Not(HasSubstr("nan")));
-  EXPECT_THAT(summary.json().dump(), ::testing::Not(HasSubstr("null")));
+  Samples two;
+  two.add(1);
+  two.add(2);
+  EXPECT_EQ(two.figures().p50, 1);
+  EXPECT_EQ(two.figures().p90, 2);
 }
 
 }  // namespace

@@ -52,11 +52,38 @@ class Client(ServerCase):
 
     def test_generate_says_what_was_refused(self):
         result = self.run_client("generate", "x", "--top-p", "2")
-        self.assertEqual(result.returncode, 1)
+        self.assertEqual(result.returncode, 5)
         self.assertIn("INVALID_ARGUMENT: sampling.top_p: 2 is not in (0, 1]", result.stderr)
-        gone = subprocess.run([CLIENT, "generate", "x", "--address", "127.0.0.1:1"], capture_output=True, text=True)
-        self.assertEqual(gone.returncode, 1)
-        self.assertIn("UNAVAILABLE", gone.stderr)
+
+    def test_who_is_not_there(self):
+        for address, words in (("127.0.0.1:1", "no server at 127.0.0.1:1\nstart one with: folio-server"),
+                               (f"127.0.0.1:{self.server.http_port}", "speaks HTTP, not gRPC"),
+                               (f"127.0.0.1:{self.server.control_port}", "may be the server's --control-listen")):
+            for command in (("generate", "x"), ("chat", "x")):
+                gone = subprocess.run([CLIENT, *command, "--address", address], capture_output=True, text=True,
+                                      timeout=60)
+                self.assertEqual((gone.returncode, gone.stdout), (4, ""), gone.stderr)
+                self.assertIn(words, gone.stderr)
+
+    def test_where_a_prompt_comes_from(self):
+        flags = ("--max-tokens", "4", "--temperature", "0")
+        expected = self.run_client("generate", "The sea", *flags).stdout
+        self.assertEqual(self.run_client("generate", *flags, text="The sea").stdout, expected)
+        with tempfile.NamedTemporaryFile(suffix=".txt") as file:
+            file.write(b"The sea")
+            file.flush()
+            self.assertEqual(self.run_client("generate", "--file", file.name, *flags).stdout, expected)
+            both = self.run_client("generate", "x", "--file", file.name)
+            self.assertEqual(both.returncode, 2)
+            self.assertIn("prompt excludes --file", both.stderr)
+            file.write(b"\xff")
+            file.flush()
+            bad = self.run_client("generate", "--file", file.name)
+            self.assertEqual((bad.returncode, bad.stderr),
+                             (2, f"folio-client: generate: --file {file.name}: not UTF-8 at byte 7\n"))
+        none = self.run_client("generate", "--file", "/no/such/file")
+        self.assertEqual((none.returncode, none.stderr),
+                         (2, "folio-client: generate: --file /no/such/file: cannot be read\n"))
 
     def test_ctrl_c_ends_generate(self):
         client = self.open_client("generate", "Once", "--ignore-eos")
@@ -72,6 +99,21 @@ class Client(ServerCase):
         self.assertEqual(result.returncode, 0)
         self.assertTrue(result.stdout.startswith(first.outputs[0].text + "\n" + second.outputs[0].text))
         self.assertIn(f"prompt {second.usage.prompt_tokens} tokens", result.stderr)
+
+    def test_lines_that_are_not_utf8_are_not_sent(self):
+        client = subprocess.run([CLIENT, "chat", "--address", f"127.0.0.1:{self.server.port}", "--max-tokens", "2"],
+                                input=b"a\xff\n/system \xff\n", capture_output=True, timeout=60)
+        self.assertEqual((client.returncode, client.stdout), (2, b""))
+        self.assertEqual(client.stderr.decode().splitlines(),
+                         [f"folio-client: chat: the line: not UTF-8 at byte {byte}" for byte in (1, 8)])
+
+    def test_commands_in_a_pipe(self):
+        result = self.run_client("chat", "--temperature", "0", "--max-tokens", "2",
+                                 text="/system Be brief.\nHi\n/stats\n/exit\nBye\n")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        expected = self.stub.Chat(chat(("system", "Be brief."), ("user", "Hi"), max_tokens=2))
+        self.assertEqual(result.stdout, expected.outputs[0].text + "\n")
+        self.assertIn(f"prompt {expected.usage.prompt_tokens} tokens", result.stderr)
 
     def test_ctrl_c_stops_the_answer_and_not_the_chat(self):
         client = self.open_client("chat", "--ignore-eos", "--seed", "1")

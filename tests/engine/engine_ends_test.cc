@@ -166,7 +166,7 @@ TEST(EngineEnds, ADeadlineAfterTheFirstTokenIsAReason) {
   EXPECT_TRUE(is_beginning_of(reader.output().ids, request));
   EXPECT_EQ(reader.end().timings.ttft_ms, 10);
   EXPECT_EQ(reader.end().timings.decode_ms, 90);
-  EXPECT_EQ(engine.load().mean_step_ms, 10);
+  EXPECT_DOUBLE_EQ(engine.load().mean_step.total_ms(), 10);
   EXPECT_EQ(engine.load().blocks_held, 0);
 }
 

@@ -1,0 +1,198 @@
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/load_test/bench.h"
+
+namespace folio::client {
+namespace {
+
+constexpr const char* kDefaultHttpAddress = "127.0.0.1:8080";
+
+// What `parse` throws becomes a complaint about the flag.
+template <class Value, class Parse>
+CLI::Option* add_parsed(CLI::App& app, const std::string& name, Value& value, const Parse& parse,
+                        const std::string& help) {
+  return app.add_option_function<std::string>(
+      name,
+      [&value, parse, name](const std::string& text) {
+        try {
+          value = parse(text);
+        } catch (const std::invalid_argument& wrong) {
+          throw CLI::ValidationError(name, wrong.what());
+        }
+      },
+      help);
+}
+
+// A value for each word.
+template <class Value>
+auto one_of(std::vector<std::pair<std::string, Value>> choices) {
+  return [choices = std::move(choices)](const std::string& text) {
+    std::string words;
+    for (const auto& [word, value] : choices) {
+      if (word == text) return value;
+      words += (words.empty() ? "" : ", ") + word;
+    }
+    throw std::invalid_argument("'" + text + "' is not one of " + words);
+  };
+}
+
+CLI::Range seconds() {
+  return CLI::Range(0.0, 1e7);
+}
+
+void add_workload(CLI::App& app, BenchOptions& options) {
+  WorkloadOptions& workload = options.workload;
+  add_parsed(app, "--prompt-tokens", workload.prompt_tokens, Lengths::parse,
+             "length of prompts: N, uniform:MIN,MAX or lognormal:MEDIAN,SIGMA[,MIN,MAX] (default 128)");
+  add_parsed(app, "--output-tokens", workload.output_tokens, Lengths::parse,
+             "length of answers, likewise (default 128)");
+  add_parsed(
+      app, "--prompts", options.prompts,
+      one_of<PromptKind>({{"ids", PromptKind::kIds}, {"words", PromptKind::kWords}, {"text", PromptKind::kText}}),
+      "ids: random token ids (default); words: random words of one token each, as ids; text: the same as text");
+  app.add_option("--shared-prefix", workload.shared_prefix, "tokens in front of each prompt that others have too")
+      ->check(CLI::Range(0, 10'000'000))
+      ->capture_default_str();
+  app.add_option("--prefixes", workload.prefixes, "how many shared prefixes there are, drawn alike")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  app.add_flag("--ignore-eos,!--stop-at-eos", workload.ignore_eos, "end tokens are ordinary tokens (default)");
+  app.add_option("--n", workload.n, "answers to each prompt")->check(CLI::Range(1, 4096))->capture_default_str();
+  app.add_option("--temperature", workload.temperature, "of the sampling")->capture_default_str();
+  app.add_option("--top-p", workload.top_p, "of the sampling");
+  app.add_option("--top-k", workload.top_k, "of the sampling");
+  app.add_option("--tenant", workload.tenant, "whose share of the server this takes");
+  app.add_option("--cancel-fraction", workload.cancel_fraction,
+                 "share of the requests that are cancelled, each after a random part of its tokens")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app.add_option_function<std::int64_t>(
+         "--deadline-ms", [&workload](std::int64_t ms) { workload.deadline = std::chrono::milliseconds(ms); },
+         "time limit of each request, from when it is sent")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000}));
+  app.add_option("--seed", workload.seed, "the same seed sends the same load")->capture_default_str();
+}
+
+void add_outputs(CLI::App& app, BenchOptions& options) {
+  add_parsed(app, "--goodput", options.goals, parse_goals,
+             "what a good answer keeps, in ms: ttft:500,itl:50,tpot:40,e2e:5000, or some of them");
+  app.add_option("--max-failed", options.max_failed_percent,
+                 "percent of failed, empty or missed requests without exit code 3")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
+  app.add_option("--json", options.json_file, "also write the summary to this file")->type_name("FILE");
+  app.add_option("--csv", options.csv_file, "also write the figures as a table of one row to this file")
+      ->type_name("FILE");
+  app.add_option("--plot", options.plot_file, "also draw latencies and throughput into this SVG file")
+      ->type_name("FILE");
+  app.add_option("--records", options.records_file, "write a JSON line for each request as it ends to this file")
+      ->type_name("FILE");
+}
+
+// What bench and bench sweep have in common.
+void add_common(CLI::App& app, BenchOptions& options) {
+  add_parsed(
+      app, "--arrivals", options.arrivals,
+      one_of<ArrivalKind>(
+          {{"poisson", ArrivalKind::kPoisson}, {"gamma", ArrivalKind::kGamma}, {"constant", ArrivalKind::kConstant}}),
+      "open loop: poisson, gamma or constant gaps (default poisson)");
+  app.add_option("--burstiness", options.burstiness,
+                 "shape of gamma gaps: below 1 burstier than poisson, above smoother")
+      ->check(CLI::Range(1e-3, 1e6));
+  app.add_option("--max-concurrency", options.max_concurrency, "open loop: at most so many requests at a time")
+      ->check(CLI::Range(1, 1'000'000));
+  app.add_option("--duration", options.duration_s, "seconds in which requests are sent")->check(CLI::Range(1e-3, 1e7));
+  app.add_option("--num-requests", options.num_requests, "requests at most")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000}));
+  app.add_option("--warmup", options.warmup_s, "seconds at the start that are left out")->check(seconds());
+  app.add_option("--cooldown", options.cooldown_s, "seconds before the last request's end that are left out")
+      ->check(seconds());
+  app.option_defaults()->group("What they ask");
+  add_workload(app, options);
+  app.option_defaults()->group("Results");
+  add_outputs(app, options);
+  app.option_defaults()->group("Connection");
+  add_parsed(app, "--api", options.api, one_of<Api>({{"grpc", Api::kGrpc}, {"openai", Api::kOpenAi}}),
+             "grpc (default), or openai: any server with OpenAI's completions over HTTP, by default at " +
+                 std::string(kDefaultHttpAddress));
+  options.connection.add_to(app);
+  app.add_option("--connections", options.connections, "connections, used in turn; with openai opened ahead")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app.add_option("--client-threads", options.threads, "threads that read the connections")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+}
+
+// Flags that go together, and defaults that depend on others.
+void settle(const CLI::App& app, BenchOptions& options, bool has_rate) {
+  if (options.api == Api::kOpenAi) {
+    if (app.count("--address") == 0) options.connection.address = kDefaultHttpAddress;
+    if (options.threads > 1) throw CLI::ValidationError("--client-threads", "goes with --api grpc");
+  }
+  if (!has_rate && options.arrivals) throw CLI::ValidationError("--arrivals", "goes with --rate");
+  if (!has_rate && options.burstiness) throw CLI::ValidationError("--burstiness", "goes with --rate");
+  if (options.max_concurrency && !has_rate && (options.trace_file.empty() || options.concurrency)) {
+    throw CLI::ValidationError("--max-concurrency", "goes with --rate or a trace with times");
+  }
+  if (options.burstiness && options.arrivals.value_or(ArrivalKind::kGamma) != ArrivalKind::kGamma) {
+    throw CLI::ValidationError("--burstiness", "goes with --arrivals gamma");
+  }
+  if (options.duration_s && options.warmup_s + options.cooldown_s >= *options.duration_s) {
+    throw CLI::ValidationError("--warmup", "warm-up and cool-down leave nothing of --duration");
+  }
+}
+
+}  // namespace
+
+void BenchOptions::add_to(CLI::App& app) {
+  app.option_defaults()->group("When requests are sent");
+  auto* rate_option = app.add_option("--rate", rate, "open loop: requests a second, due whatever the server does")
+                          ->check(CLI::Range(1e-4, 1e6));
+  app.add_option("--concurrency", concurrency,
+                 "closed loop: callers that send the next when the last has ended (default 8)")
+      ->check(CLI::Range(1, 1'000'000))
+      ->excludes(rate_option);
+  auto* trace = app.add_option("--trace", trace_file, "JSON lines with prompts or lengths, and with times or without")
+                    ->type_name("FILE");
+  app.add_option("--ramp", ramp_s, "seconds in which the rate, or the number of callers, rises to its value")
+      ->check(seconds());
+  add_common(app, *this);
+  for (const char* lengths : {"--prompt-tokens", "--output-tokens", "--shared-prefix"}) {
+    trace->excludes(app.get_option(lengths));
+  }
+  app.callback([this, &app] { settle(app, *this, rate.has_value()); });
+}
+
+void SweepOptions::add_to(CLI::App& app) {
+  app.option_defaults()->group("When requests are sent");
+  add_parsed(app, "--over", over_rate, one_of<bool>({{"concurrency", false}, {"rate", true}}),
+             "what rises: concurrency (closed loops, default) or rate (open loops)");
+  auto* list = app.add_option("--points", points, "values, with commas between them, all of which are run")
+                   ->delimiter(',')
+                   ->check(CLI::Range(1e-4, 1e6));
+  app.add_option("--from", from, "without --points: the first value; it is doubled until the knee is passed")
+      ->check(CLI::Range(1e-4, 1e6))
+      ->excludes(list)
+      ->capture_default_str();
+  app.add_option("--most", most, "without --points: the last value at most")
+      ->check(CLI::Range(1e-4, 1e6))
+      ->excludes(list)
+      ->capture_default_str();
+  add_common(app, bench);
+  app.callback([this, &app] {
+    settle(app, bench, over_rate);
+    for (const double point : points) {
+      if (over_rate || point == std::floor(point)) continue;
+      throw CLI::ValidationError("--points", "a concurrency is a whole number");
+    }
+    if (!over_rate && from != std::floor(from)) throw CLI::ValidationError("--from", "a concurrency is a whole number");
+  });
+}
+
+}  // namespace folio::client

@@ -1,0 +1,93 @@
+#include "client/failure.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "folio/v1/control.grpc.pb.h"
+#include "folio/v1/generation.grpc.pb.h"
+#include "tests/client/mock_http_server.h"
+
+namespace folio::client {
+namespace {
+
+using grpc::StatusCode;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+Connection connection_to(const std::string& address) {
+  Connection out;
+  out.address = address;
+  return out;
+}
+
+// What a command gets there.
+Failure failure_at(const Connection& connection) {
+  const auto stub = v1::Generation::NewStub(make_channel(connection));
+  grpc::ClientContext context;
+  v1::ListModelsResponse response;
+  return explain(stub->ListModels(&context, {}, &response), connection, Listener::kGeneration);
+}
+
+TEST(Failures, NobodyThere) {
+  const Failure failure = failure_at(connection_to("127.0.0.1:1"));
+  EXPECT_EQ(failure.exit_code, kExitNoServer);
+  EXPECT_THAT(failure.text, StartsWith("no server at 127.0.0.1:1\nstart one with: folio-server "));
+  EXPECT_THAT(failure_at(connection_to("nobody.invalid:1")).text,
+              StartsWith("no server at nobody.invalid:1: no such host"));
+}
+
+TEST(Failures, AnHttpPort) {
+  const test::MockHttpServer server([](const test::MockRequest&, test::MockPeer& peer) {
+    peer.send(test::response(400, "application/json", "{}"));
+    peer.close();
+  });
+  const Failure failure = failure_at(connection_to(server.address()));
+  EXPECT_EQ(failure.exit_code, kExitNoServer);
+  EXPECT_THAT(failure.text, HasSubstr("speaks HTTP, not gRPC"));
+  EXPECT_THAT(failure.text, HasSubstr("--grpc-port (50051)"));
+}
+
+TEST(Failures, AServerThatIsNoneOfOurs) {
+  const test::MockHttpServer server([](const test::MockRequest&, test::MockPeer& peer) { peer.close(); });
+  const Failure failure = failure_at(connection_to(server.address()));
+  EXPECT_EQ(failure.exit_code, kExitNoServer);
+  EXPECT_THAT(failure.text, HasSubstr("it may speak TLS (--tls-ca FILE), or be no gRPC server"));
+}
+
+TEST(Failures, TheOtherListener) {
+  v1::Control::Service control;
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&control);
+  const auto server = builder.BuildAndStart();
+  const Failure failure = failure_at(connection_to("127.0.0.1:" + std::to_string(port)));
+  EXPECT_EQ(failure.exit_code, kExitNoServer);
+  EXPECT_THAT(failure.text, HasSubstr("it may be the server's --control-listen"));
+  const Failure control_failure = explain({StatusCode::UNIMPLEMENTED, ""}, connection_to("host:1"), Listener::kControl);
+  EXPECT_THAT(control_failure.text, HasSubstr("it may be the server's --grpc-port"));
+}
+
+TEST(Failures, TheServersOwnWords) {
+  const Connection connection;
+  for (const StatusCode code :
+       {StatusCode::INVALID_ARGUMENT, StatusCode::NOT_FOUND, StatusCode::PERMISSION_DENIED, StatusCode::UNAUTHENTICATED,
+        StatusCode::RESOURCE_EXHAUSTED, StatusCode::FAILED_PRECONDITION}) {
+    const Failure failure = explain({code, "words"}, connection, Listener::kGeneration);
+    EXPECT_EQ(failure.exit_code, kExitRefused);
+    EXPECT_EQ(failure.text, std::string(code_name(code)) + ": words");
+  }
+  for (const StatusCode code : {StatusCode::INTERNAL, StatusCode::DEADLINE_EXCEEDED, StatusCode::CANCELLED}) {
+    EXPECT_EQ(explain({code, "words"}, connection, Listener::kGeneration).exit_code, kExitFailed);
+  }
+  const Failure loading = explain({StatusCode::UNAVAILABLE, "the model is loading"}, connection, Listener::kGeneration);
+  EXPECT_EQ(loading.exit_code, kExitNoServer);
+  EXPECT_EQ(loading.text, "UNAVAILABLE: the model is loading");
+}
+
+}  // namespace
+}  // namespace folio::client

@@ -1,0 +1,144 @@
+// Sweeps against a server with known truth, and the flags of both commands.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "client/load_test/bench.h"
+#include "tests/client/load_test/bench_runs.h"
+#include "tests/client/load_test/mock_server.h"
+#include "tests/support/temp_folder.h"
+
+namespace folio::client {
+namespace {
+
+using namespace std::chrono_literals;
+using namespace folio::testing;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(Sweep, RisesToTheKneeWithOtherPromptsEachTime) {
+  std::mutex mutex;
+  std::set<std::string> prompts;
+  std::atomic<int> num_calls{0};
+  std::mutex one_at_a_time;  // so that more callers than one or two give nothing
+  const MockServer server([&](int, const v1::GenerateRequest& request, auto&, Writer& writer) {
+    num_calls.fetch_add(1);
+    {
+      const std::lock_guard lock(mutex);
+      prompts.insert(request.tokens().SerializeAsString());
+    }
+    const std::lock_guard lock(one_at_a_time);
+    std::this_thread::sleep_for(5ms);
+    return answer_at_once(writer, 10);
+  });
+  const TempFolder folder;
+  SweepOptions options;
+  options.bench = small_bench(30, 0);
+  options.bench.concurrency.reset();
+  options.bench.workload.prompt_tokens = Lengths(8);
+  options.bench.connection.address = server.address();
+  options.bench.json_file = folder.path("sweep.json");
+  options.bench.csv_file = folder.path("sweep.csv");
+  options.bench.plot_file = folder.path("sweep.svg");
+  options.bench.records_file = folder.path("records.jsonl");
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(run_sweep(options, interrupts()), kExitOk);
+  const std::string text = ::testing::internal::GetCapturedStdout();
+  const nlohmann::json json = nlohmann::json::parse(read_file(options.bench.json_file));
+  const std::size_t num_points = json["points"].size();
+  EXPECT_GE(num_points, 3U);
+  EXPECT_LE(num_points, 8U);
+  EXPECT_EQ(json["points"][1]["concurrency"], 2);
+  EXPECT_LE(json["knee"], 4);
+  EXPECT_THAT(text, HasSubstr("knee: concurrency "));
+  EXPECT_EQ(prompts.size(), static_cast<std::size_t>(num_calls.load()));
+  EXPECT_EQ(read_records(options.bench.records_file).size(), 30 * num_points);
+  EXPECT_EQ(read_records(options.bench.records_file).back()["concurrency"], json["points"].back()["concurrency"]);
+  EXPECT_THAT(read_file(options.bench.plot_file), HasSubstr("latency against throughput"));
+  const std::string csv = read_file(options.bench.csv_file);
+  EXPECT_EQ(static_cast<std::size_t>(std::count(csv.begin(), csv.end(), '\n')), num_points + 1);
+}
+
+TEST(Sweep, CtrlCKeepsThePointsThatAreThere) {
+  const MockServer server([](int number, auto&, grpc::ServerContext& context, Writer& writer) {
+    if (number == 25) kill(getpid(), SIGTERM);
+    while (number >= 25 && !context.IsCancelled()) std::this_thread::sleep_for(1ms);
+    return answer_at_once(writer, 1);
+  });
+  const TempFolder folder;
+  SweepOptions options;
+  options.bench = small_bench(20, 0);
+  options.bench.concurrency.reset();
+  options.points = {1, 2, 4};
+  options.bench.connection.address = server.address();
+  options.bench.json_file = folder.path("sweep.json");
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(run_sweep(options, interrupts()), 128 + SIGTERM);
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(), AllOf(HasSubstr("PARTIAL"), HasSubstr("knee: concurrency 1")));
+  const nlohmann::json json = nlohmann::json::parse(read_file(options.bench.json_file));
+  EXPECT_EQ(json["partial"], true);
+  ASSERT_EQ(json["points"].size(), 2U);
+  EXPECT_EQ(json["points"][0]["num_ok"], 20);
+  EXPECT_EQ(json["points"][1]["partial"], true);
+}
+
+// What a command line is refused for, by the flag's name.
+TEST(Flags, FaultsAreNamed) {
+  const auto refusal = [](const std::string& line, bool sweep = false) -> std::string {
+    CLI::App app;
+    BenchOptions bench_options;
+    SweepOptions sweep_options;
+    CLI::App& command = *app.add_subcommand("bench");
+    if (sweep) {
+      sweep_options.add_to(command);
+    } else {
+      bench_options.add_to(command);
+    }
+    try {
+      app.parse("bench " + line);
+    } catch (const CLI::ParseError& wrong) {
+      return wrong.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal("--concurrency 8 --num-requests 64 --prompt-tokens 128 --output-tokens 64 --seed 3 --temperature 0 "
+                    "--tenant t --json f"),
+            "");
+  EXPECT_EQ(refusal("--rate 5 --burstiness 0.5 --max-concurrency 9 --ramp 3 --warmup 2 --cooldown 2 --duration 30"),
+            "");
+  EXPECT_EQ(refusal("--over rate --points 1,2.5 --goodput ttft:500", true), "");
+  const std::pair<const char*, const char*> faults[] = {
+      {"--rate 5 --concurrency 3", "--rate excludes --concurrency"},
+      {"--rate 0", "--rate"},
+      {"--burstiness 2", "--burstiness: goes with --rate"},
+      {"--max-concurrency 2", "--max-concurrency: goes with --rate"},
+      {"--rate 1 --arrivals constant --burstiness 2", "--burstiness: goes with --arrivals gamma"},
+      {"--rate 1 --arrivals uniform", "--arrivals: 'uniform' is not one of poisson, gamma, constant"},
+      {"--duration 3 --warmup 2 --cooldown 1", "--warmup: warm-up and cool-down leave nothing"},
+      {"--prompt-tokens uniform:9", "--prompt-tokens: uniform wants"},
+      {"--goodput fast:1", "--goodput: 'fast' is not one of"},
+      {"--prompts letters", "--prompts: 'letters' is not one of ids, words, text"},
+      {"--cancel-fraction 1.5", "--cancel-fraction"},
+      {"--api http", "--api: 'http' is not one of grpc, openai"},
+      {"--api openai --client-threads 2", "--client-threads: goes with --api grpc"},
+      {"--trace f --prompt-tokens 5", "--trace excludes --prompt-tokens"},
+  };
+  for (const auto& [line, complaint] : faults) EXPECT_THAT(refusal(line), HasSubstr(complaint)) << line;
+  EXPECT_THAT(refusal("--points 1.5", true), HasSubstr("--points: a concurrency is a whole number"));
+  EXPECT_THAT(refusal("--over load", true), HasSubstr("--over: 'load' is not one of concurrency, rate"));
+  EXPECT_THAT(refusal("--points 1 --from 2", true), HasSubstr("--points excludes --from"));
+}
+
+}  // namespace
+}  // namespace folio::client
