@@ -17,6 +17,7 @@
 #include "bench/pass_cost.h"
 #include "bench/requests.h"
 #include "bench/table.h"
+#include "engine/gguf/printable.h"
 
 namespace folio::bench {
 namespace {
@@ -90,7 +91,7 @@ void KvBench::run_model(const std::string& name, const std::string& path) {
     ridge_ = roofline_->ridge();
   }
   KvFigures figures;
-  figures.model = name.empty() ? loaded.info.name : name;
+  figures.model = name.empty() ? printable(loaded.info.name) : name;
   num_threads_ = loaded.info.num_threads;
   isa_ = loaded.info.isa;
   const AttentionShape& heads = costs.config().attention;

@@ -55,24 +55,32 @@ bool obey(std::string_view line, Conversation& conversation) {
   return true;
 }
 
+// True: said why the text cannot be sent.
+bool refuse(const std::string& text, const char* what) {
+  const auto bad = first_bad_byte(text);
+  if (bad) std::fprintf(stderr, "folio-client: chat: %s: not UTF-8 at byte %zu\n", what, *bad);
+  return bad.has_value();
+}
+
 int ask(const std::string& question, Conversation& conversation, bool terminal) {
-  if (const auto bad = first_bad_byte(question)) {
-    std::fprintf(stderr, "folio-client: chat: the message is not UTF-8 at byte %zu\n", *bad);
-    return kExitUsage;
-  }
   const int exit_code = conversation.ask(question);
   if (terminal && conversation.was_stopped()) std::fprintf(stderr, "(stopped)\n");
   return exit_code;
 }
 
 int converse(Conversation& conversation, LineReader& lines, const std::atomic<bool>& leaving) {
-  if (lines.is_terminal()) std::fprintf(stderr, "Ctrl-C stops an answer; /help lists the commands\n");
+  if (lines.is_terminal()) {
+    if (const int exit_code = conversation.greet(); exit_code != kExitOk) return exit_code;
+    std::fprintf(stderr, "Ctrl-C stops an answer; /help lists the commands\n");
+  }
   int exit_code = kExitOk;
   while (!leaving.load()) {
     const TypedLine line = lines.read();
     if (line.kind == TypedLine::Kind::kEnd) return exit_code;
     if (line.kind == TypedLine::Kind::kCancelled) {
       std::fprintf(stderr, "(/exit or Ctrl-D leaves)\n");
+    } else if (refuse(line.text, "the line")) {
+      exit_code = kExitUsage;
     } else if (line.text.starts_with("//")) {
       exit_code = ask(line.text.substr(1), conversation, lines.is_terminal());
     } else if (line.text.starts_with('/')) {
@@ -91,10 +99,7 @@ int run_chat(const ChatOptions& options, Interrupts& interrupts) {
     std::fprintf(stderr, "folio-client: chat: --n: a conversation goes on from one answer\n");
     return kExitUsage;
   }
-  if (first_bad_byte(options.system)) {
-    std::fprintf(stderr, "folio-client: chat: --system: not UTF-8\n");
-    return kExitUsage;
-  }
+  if (refuse(options.system, "--system") || refuse(options.message, "the message")) return kExitUsage;
   Conversation conversation(options);
   std::unique_ptr<LineReader> lines;
   if (options.message.empty()) lines = make_line_reader(HistoryFile::default_path());

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "client/failure.h"
+#include "client/text.h"
 
 namespace folio::client {
 
@@ -11,6 +12,19 @@ Conversation::Conversation(const ChatOptions& options)
     : options_(options), stub_(v1::Generation::NewStub(make_channel(options.connection))) {
   options.flags.apply(request_);
   set_system(options.system);
+}
+
+int Conversation::greet() const {
+  grpc::ClientContext context;
+  options_.connection.authorize(context);
+  v1::ListModelsResponse models;
+  const grpc::Status status = stub_->ListModels(&context, {}, &models);
+  if (!status.ok()) return report(status, options_.connection, Listener::kGeneration);
+  for (const auto& model : models.models()) {
+    std::fprintf(stderr, "%s, %lld tokens of context\n", printable(model.name()).c_str(),
+                 static_cast<long long>(model.max_context()));
+  }
+  return kExitOk;
 }
 
 void Conversation::add(const char* role, const std::string& content) {

@@ -10,6 +10,9 @@ namespace folio::client {
 // Where the first byte stands that makes the text no UTF-8; nullopt: it is.
 std::optional<std::size_t> first_bad_byte(std::string_view text);
 
+// The text with U+FFFD for each byte that is part of no character.
+std::string repaired(std::string_view text);
+
 // What may go to a terminal, of text that is UTF-8: without control characters but line ends and tabs, those of Latin-1
 // too (U+0080 to U+009F), so that no text can drive the terminal.
 std::string printable(std::string_view text);

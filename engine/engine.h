@@ -66,7 +66,7 @@ struct LoadSnapshot {
   double output_tokens_per_second = 0;
   double last_step_ms = 0;
   StepPhases mean_step;  // over the last 64 steps
-  StepTimes step_times;     // as steps are predicted now
+  StepTimes step_times;  // as steps are predicted now
 };
 
 class Engine {

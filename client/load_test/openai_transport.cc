@@ -91,11 +91,12 @@ awaitable<HttpReply> fetch(asio::io_context& io, HttpClient& client, std::string
 class OpenAiTransport;
 
 // One completion, on the transport's thread.
-class Completion : public std::enable_shared_from_this<Completion> {
+class Completion {
  public:
   Completion(OpenAiTransport& transport, StreamListener& listener, const RequestSpec& spec, std::string request);
 
-  awaitable<void> run();
+  // Keeps it alive to its end.
+  static awaitable<void> run(std::shared_ptr<Completion> self);
   void abort(std::string error, std::string message) { exchange_.abort(std::move(error), std::move(message)); }
 
  private:
@@ -154,17 +155,19 @@ class OpenAiTransport final : public Transport {
   std::thread thread_;
 };
 
+// May outlive the completion, which belongs to the transport's thread, and then the transport.
 class OpenAiCall final : public Call {
  public:
-  OpenAiCall(asio::io_context& io, std::shared_ptr<Completion> completion)
-      : io_(io), completion_(std::move(completion)) {}
+  OpenAiCall(asio::io_context& io, const std::shared_ptr<Completion>& completion) : io_(io), completion_(completion) {}
   void cancel() override {
-    asio::post(io_, [completion = completion_] { completion->abort("CANCELLED", "cancelled by the client"); });
+    auto completion = completion_.lock();
+    if (!completion) return;
+    asio::post(io_, [live = std::move(completion)] { live->abort("CANCELLED", "cancelled by the client"); });
   }
 
  private:
   asio::io_context& io_;
-  const std::shared_ptr<Completion> completion_;
+  const std::weak_ptr<Completion> completion_;
 };
 
 // Each stream takes a file descriptor, and a shell's usual limit is 1,024.
@@ -189,21 +192,20 @@ Completion::Completion(OpenAiTransport& transport, StreamListener& listener, con
     limit_.set(*deadline_, "DEADLINE_EXCEEDED", "no end within " + std::to_string(deadline_->count()) + " ms");
 }
 
-awaitable<void> Completion::run() {
-  const auto self = shared_from_this();
-  const HttpExchange::OnBody on_body = [this](const HttpHead& head, std::string_view bytes, SteadyTime at) {
-    take(head, bytes, at);
+awaitable<void> Completion::run(std::shared_ptr<Completion> self) {
+  const HttpExchange::OnBody on_body = [&self](const HttpHead& head, std::string_view bytes, SteadyTime at) {
+    self->take(head, bytes, at);
   };
-  const HttpEnd end = co_await exchange_.run(request_, on_body);
-  limit_.end();
-  StreamEnd out = settle(end);
-  const std::vector<std::string> texts = answer_.texts_without_usage();
+  const HttpEnd end = co_await self->exchange_.run(self->request_, on_body);
+  self->limit_.end();
+  StreamEnd out = self->settle(end);
+  const std::vector<std::string> texts = self->answer_.texts_without_usage();
   if (out.error.empty() && !texts.empty()) {
-    out.output_tokens = co_await transport_.count_tokens(texts);
+    out.output_tokens = co_await self->transport_.count_tokens(texts);
     out.is_estimate = out.output_tokens.has_value();
   }
-  transport_.ended(*this);
-  listener_.on_end(out);
+  self->transport_.ended(*self);
+  self->listener_.on_end(out);
 }
 
 void Completion::take(const HttpHead& head, std::string_view bytes, SteadyTime at) {
@@ -351,7 +353,7 @@ std::unique_ptr<Call> OpenAiTransport::start(const RequestSpec& request, StreamL
   asio::post(io_, [this, completion] {
     live_.insert(completion.get());
     if (closing_) completion->abort("CANCELLED", "cancelled by the client");
-    asio::co_spawn(io_, completion->run(), asio::detached);
+    asio::co_spawn(io_, Completion::run(completion), asio::detached);
   });
   return std::make_unique<OpenAiCall>(io_, completion);
 }

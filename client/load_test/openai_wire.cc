@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "client/text.h"
+
 namespace folio::client {
 namespace {
 
@@ -15,13 +17,11 @@ constexpr std::size_t kMaxWordBytes = 32;        // of a finish reason
 constexpr std::size_t kMaxTextBytes = 8U << 20;  // of an answer, kept for a server without usage
 constexpr int kMaxOutputs = 1024;
 
-// On one line, cut at a character.
+// A server's words as they may be shown: UTF-8 without control characters, on one line, cut at a character.
 std::string shorten(std::string_view text, std::size_t max_bytes) {
   std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    const bool blank = byte <= 0x20 || byte == 0x7F;
-    if (!blank) {
+  for (const char c : printable(repaired(text))) {
+    if (c != ' ' && c != '\n' && c != '\t') {
       out += c;
     } else if (!out.empty() && out.back() != ' ') {
       out += ' ';

@@ -102,7 +102,10 @@ TEST(OpenAiWire, WordsOfEveryFormOfError) {
   EXPECT_EQ(error_words(R"({"error":"words"})"), "words");
   EXPECT_EQ(error_words(R"({"object":"error","message":"old","code":40301})"), "old");
   EXPECT_EQ(error_words(R"({"detail":[{"loc":["n"]}]})"), R"([{"loc":["n"]}])");
-  EXPECT_EQ(error_words("<html>\r\n  Bad\tGateway\x1b[0m</html>\n"), "<html> Bad Gateway [0m</html>");
+  EXPECT_EQ(error_words("<html>\r\n  Bad\tGateway\x1b[0m</html>\n"), "<html> Bad Gateway[0m</html>");
+  EXPECT_EQ(error_words("caf\xE9 \xC2\x9B"
+                        "2J"),
+            "caf\xEF\xBF\xBD 2J");
   EXPECT_EQ(error_words(""), "");
   const std::string cut = error_words(std::string(199, 'a') + "\xC3\xA9");
   EXPECT_EQ(cut, std::string(199, 'a'));

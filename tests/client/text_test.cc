@@ -40,6 +40,12 @@ TEST(Text, NothingPrintableDrivesATerminal) {
   EXPECT_EQ(printable("\xC2\xA0\xC3\xA9\xF0\x9F\x98\x80"), "\xC2\xA0\xC3\xA9\xF0\x9F\x98\x80");
 }
 
+TEST(Text, WhatIsNoCharacterIsReplaced) {
+  EXPECT_EQ(repaired("h\xC3\xA9"), "h\xC3\xA9");
+  EXPECT_EQ(repaired("a\xFF\xC3"), "a\xEF\xBF\xBD\xEF\xBF\xBD");
+  EXPECT_FALSE(first_bad_byte(repaired("\xED\xA0\x80\xF0\x9F")));
+}
+
 TEST(Text, WidthsAndCuts) {
   EXPECT_EQ(display_width("h\xC3\xA9\xF0\x9F\x98\x80"), 3U);
   EXPECT_EQ(display_width("\x1b[32mab\x1b[0m"), 2U);

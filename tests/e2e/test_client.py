@@ -60,7 +60,8 @@ class Client(ServerCase):
                                (f"127.0.0.1:{self.server.http_port}", "speaks HTTP, not gRPC"),
                                (f"127.0.0.1:{self.server.control_port}", "may be the server's --control-listen")):
             for command in (("generate", "x"), ("chat", "x")):
-                gone = subprocess.run([CLIENT, *command, "--address", address], capture_output=True, text=True, timeout=60)
+                gone = subprocess.run([CLIENT, *command, "--address", address], capture_output=True, text=True,
+                                      timeout=60)
                 self.assertEqual((gone.returncode, gone.stdout), (4, ""), gone.stderr)
                 self.assertIn(words, gone.stderr)
 
@@ -98,6 +99,21 @@ class Client(ServerCase):
         self.assertEqual(result.returncode, 0)
         self.assertTrue(result.stdout.startswith(first.outputs[0].text + "\n" + second.outputs[0].text))
         self.assertIn(f"prompt {second.usage.prompt_tokens} tokens", result.stderr)
+
+    def test_lines_that_are_not_utf8_are_not_sent(self):
+        client = subprocess.run([CLIENT, "chat", "--address", f"127.0.0.1:{self.server.port}", "--max-tokens", "2"],
+                                input=b"a\xff\n/system \xff\n", capture_output=True, timeout=60)
+        self.assertEqual((client.returncode, client.stdout), (2, b""))
+        self.assertEqual(client.stderr.decode().splitlines(),
+                         [f"folio-client: chat: the line: not UTF-8 at byte {byte}" for byte in (1, 8)])
+
+    def test_commands_in_a_pipe(self):
+        result = self.run_client("chat", "--temperature", "0", "--max-tokens", "2",
+                                 text="/system Be brief.\nHi\n/stats\n/exit\nBye\n")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        expected = self.stub.Chat(chat(("system", "Be brief."), ("user", "Hi"), max_tokens=2))
+        self.assertEqual(result.stdout, expected.outputs[0].text + "\n")
+        self.assertIn(f"prompt {expected.usage.prompt_tokens} tokens", result.stderr)
 
     def test_ctrl_c_stops_the_answer_and_not_the_chat(self):
         client = self.open_client("chat", "--ignore-eos", "--seed", "1")

@@ -42,9 +42,17 @@ class Chat(TerminalCase):
         terminal.wait_for(PROMPT)
         return terminal
 
+    def test_it_says_whom_one_speaks_with(self):
+        terminal = self.open("chat")
+        terminal.wait_for(", 8192 tokens of context")
+        terminal.wait_for(PROMPT)
+        terminal.type(CTRL_D)
+        self.assertEqual(terminal.wait_exit(), 0)
+
     def test_a_conversation(self):
         first = self.stub.Chat(chat(("user", "Hi"), max_tokens=20))
-        second = self.stub.Chat(chat(("user", "Hi"), ("assistant", first.outputs[0].text), ("user", "Bye"), max_tokens=5))
+        second = self.stub.Chat(chat(("user", "Hi"), ("assistant", first.outputs[0].text), ("user", "Bye"),
+                                     max_tokens=5))
         terminal = self.open_chat("--temperature", "0", "--max-tokens", "20")
         terminal.type("Hi" + ENTER)
         shown = terminal.wait_for(PROMPT).replace("\r\n", "\n")
@@ -133,6 +141,13 @@ class Chat(TerminalCase):
             end(terminal)
             self.assertEqual(terminal.wait_exit(), code)
             self.assertEqual(terminal.modes(), terminal.found)
+
+    def test_nobody_is_there(self):
+        terminal = self.open("chat", port=1)
+        self.assertEqual(terminal.wait_exit(), 4)
+        self.assertIn("no server at 127.0.0.1:1", terminal.shown)
+        self.assertNotIn(PROMPT, terminal.shown)
+        self.assertEqual(terminal.modes(), terminal.found)
 
     def test_a_failed_turn_is_no_part_of_it(self):
         terminal = self.open_chat("--top-p", "2")
@@ -236,7 +251,9 @@ class Completion(unittest.TestCase):
         for command in commands:
             self.assertIn(command, self.complete(""))
             text = subprocess.run([CLIENT, command, "--help"], capture_output=True, text=True, check=True).stdout
-            options = {word.split(",")[-1] for line in text.splitlines() for word in line.split()[:1] if "--" in word}
+            # "-h,--help", and "--stop-at-eos{false}" of a flag that says no.
+            options = {word.split(",")[-1].partition("{")[0]
+                       for line in text.splitlines() for word in line.split()[:1] if "--" in word}
             self.assertTrue(options)
             for option in options:
                 self.assertIn(option, self.complete(command, "--"), f"{command} {option}")

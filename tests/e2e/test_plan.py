@@ -3,6 +3,8 @@ times."""
 
 import json
 import os
+import pathlib
+import re
 import subprocess
 import threading
 import time
@@ -185,6 +187,17 @@ class Flags(unittest.TestCase):
         self.assertEqual(mha, ["MHA", "64", "2.5", "MiB", "320", "GiB", "10", "TiB"])
         [gqa] = [line.split() for line in text.splitlines() if line.split()[:1] == ["GQA"]]
         self.assertEqual(gqa, ["GQA", "8", "320", "KiB", "40", "GiB", "1.25", "TiB"])
+
+    def test_the_examples_of_the_document(self):
+        text = pathlib.Path("docs/client.md").read_text().partition("## Planning memory")[2]
+        examples = [(command.split(), output) for command, output
+                    in re.findall(r"```console\n\$ build/bin/folio-client plan (.*?)\n(.*?)```", text, re.DOTALL)
+                    if "--measure" not in command]
+        self.assertGreaterEqual(len(examples), 2)
+        for command, output in examples:
+            if command[0].startswith("models/") and not pathlib.Path(command[0]).exists():
+                self.skipTest(f"{command[0]} is not there: scripts/setup fetches it")
+            self.assertEqual(plan(*command, json_out=False).stdout, output)
 
     def test_a_shared_prefix_counts_once(self):
         report = plan("--layers", "2", "--heads", "4", "--head-dim", "64", "--context", "100", "--users", "4",
