@@ -16,7 +16,9 @@ double throughput(const Summary& summary) {
 
 double best(const std::vector<SweepPoint>& points, std::size_t count) {
   double most = 0;
-  for (std::size_t i = 0; i < count; ++i) most = std::max(most, throughput(points[i].summary));
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!points[i].summary.partial) most = std::max(most, throughput(points[i].summary));
+  }
   return most;
 }
 

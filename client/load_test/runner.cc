@@ -84,8 +84,9 @@ void Runner::advance_arrival() {
 Runner::Next Runner::next(SteadyTime now) const {
   constexpr Next kOver{Next::Kind::kOver, {}};
   if (plan_.num_requests && num_sent_ >= *plan_.num_requests) return kOver;
-  if (arrivals_ && (arrival_ >= end_of_sending_ || arrival_ == kNever)) return kOver;
+  if (arrivals_ && arrival_ == kNever) return kOver;
   if (now >= end_of_sending_) return kOver;
+  if (arrivals_ && arrival_ >= end_of_sending_) return {Next::Kind::kWait, end_of_sending_};
   const bool limited = plan_.concurrency > 0;
   if (limited && free_since_.empty()) return {Next::Kind::kWait, end_of_sending_};
   SteadyTime ready = limited ? free_since_.top() : start_;

@@ -42,7 +42,9 @@ TEST(Knee, FailuresEndASweep) {
 }
 
 TEST(Knee, PartialAndEmptyPointsAreNone) {
-  std::vector<SweepPoint> points = {point(1, 50), point(2, 10)};
+  std::vector<SweepPoint> points = {point(1, 50), point(2, 90)};
+  points[1].summary.partial = true;
+  EXPECT_EQ(find_knee(points, false), 0U);  // 90 is no complete point's
   points[0].summary.partial = true;
   EXPECT_EQ(find_knee(points, false), std::nullopt);
   EXPECT_EQ(find_knee({}, false), std::nullopt);

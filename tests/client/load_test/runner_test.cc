@@ -98,8 +98,10 @@ TEST(Runner, ARampLetsCallersBeginOneAfterTheOther) {
 
 TEST(Runner, AnOpenLoopSendsWhateverTheServerDoes) {
   FakeTransport transport([](int, const RequestSpec&) { return testing::answer(1, 700, 0); });
-  const Done done = run(open(50, 0.5), transport);
-  EXPECT_EQ(done.records.size(), 25U);
+  const Done done = run(open(50, 0.51), transport);
+  EXPECT_EQ(done.records.size(), 26U);
+  EXPECT_TRUE(done.result.timed_out);
+  EXPECT_GE(done.result.sending_s, 0.51);  // the whole duration, though nothing was due after 0.5
   EXPECT_EQ(done.result.num_missed, 0);
   for (const RequestRecord& record : done.records) {
     EXPECT_NEAR(record.due_s, static_cast<double>(record.number) / 50, 1e-6);
