@@ -276,12 +276,12 @@ void drain(const ServerOptions& options, Serving& serving) {
 
 void run_server(const ServerOptions& options, StopSignal& stop) {
   log_options(options);
-  if (std::error_code ignored; !std::filesystem::exists(options.model, ignored)) {
-    throw std::runtime_error("--model " + options.model + ": no such file; scripts/setup fetches the default model");
-  }
   const auto tls = read_tls_files(options.tls_cert, options.tls_key, options.tls_client_ca);
   ApiKeys keys(options.api_key_file);
   if (keys.required()) log::info(options.api_key_file + ": " + std::to_string(keys.size()) + " API keys");
+  if (std::error_code ignored; !std::filesystem::exists(options.model, ignored)) {
+    throw std::runtime_error("--model " + options.model + ": no such file; scripts/setup fetches the default model");
+  }
   const Hangup reload(stop, [&keys] { keys.reload(); });
   WriteWatch watch(milliseconds(options.write_timeout_s));
   const GrpcDoor door{keys, watch};
