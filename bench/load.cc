@@ -8,6 +8,7 @@
 
 #include "bench/requests.h"
 #include "bench/table.h"
+#include "client/number_range.h"
 
 namespace folio::bench {
 namespace {
@@ -91,7 +92,7 @@ void add_load_command(CLI::App& app) {
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command->add_option("--target-itl-ms", options->target_itl_ms, "as the server's; 0: no target")
-      ->check(CLI::Range(0.0, 86'400'000.0))
+      ->check(client::number_in(0, 86'400'000))
       ->capture_default_str();
   command->add_option("--seed", options->seed, "of the prompts")->capture_default_str();
   command->add_flag("--json", options->json, "one JSON object a line");

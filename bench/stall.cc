@@ -6,6 +6,7 @@
 
 #include "bench/requests.h"
 #include "bench/table.h"
+#include "client/number_range.h"
 #include "client/statistics.h"
 
 namespace folio::bench {
@@ -115,7 +116,7 @@ void add_stall_command(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--target-itl-ms", options->targets_ms, "one run for each; 0: no target")
       ->delimiter(',')
-      ->check(CLI::Range(0.0, 1e6))
+      ->check(client::number_in(0, 1e6))
       ->capture_default_str();
   command->add_option("--max-batch-tokens", options->max_batch_tokens)
       ->check(CLI::Range(1, 1 << 20))

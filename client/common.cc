@@ -181,7 +181,9 @@ std::string_view code_name(grpc::StatusCode code) {
 }
 
 std::string short_name(v1::FinishReason reason) {
-  return v1::FinishReason_Name(reason).substr(std::string_view("FINISH_REASON_").size());
+  // One of a newer server's has no name here.
+  const std::string& name = v1::FinishReason_Name(reason);
+  return name.empty() ? std::to_string(reason) : name.substr(std::string_view("FINISH_REASON_").size());
 }
 
 void print_error(const grpc::Status& status) {

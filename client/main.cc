@@ -10,6 +10,7 @@
 #include "client/load.h"
 #include "client/load_test/bench.h"
 #include "client/plan/plan.h"
+#include "client/plan/sizes.h"
 
 namespace {
 
@@ -93,6 +94,9 @@ int main(int argc, char** argv) {
     if (sweep_command.parsed()) return run_sweep(sweep, interrupts);
     if (plan_command.parsed()) return run_plan(plan);
     return run_bench(bench, interrupts);
+  } catch (const UsageError& wrong) {
+    std::fprintf(stderr, "folio-client: %s\n", wrong.what());
+    return kExitUsage;
   } catch (const std::runtime_error& failure) {
     std::fprintf(stderr, "folio-client: %s\n", failure.what());
     return kExitFailed;

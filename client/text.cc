@@ -98,4 +98,21 @@ std::string cut_to_width(std::string_view text, std::size_t columns) {
   return out;
 }
 
+std::string shown_words(std::string_view text, std::size_t max_bytes) {
+  std::string out;
+  for (const char c : printable(repaired(text))) {
+    if (c != ' ' && c != '\n' && c != '\t') {
+      out += c;
+    } else if (!out.empty() && out.back() != ' ') {
+      out += ' ';
+    }
+  }
+  if (out.ends_with(' ')) out.pop_back();
+  if (out.size() <= max_bytes) return out;
+  std::size_t end = max_bytes;
+  while (end > 0 && (static_cast<unsigned char>(out[end]) & 0xC0U) == 0x80) --end;
+  out.resize(end);
+  return out;
+}
+
 }  // namespace folio::client

@@ -17,6 +17,9 @@ std::string repaired(std::string_view text);
 // too (U+0080 to U+009F), so that no text can drive the terminal.
 std::string printable(std::string_view text);
 
+// A server's words as they may be shown: UTF-8 without control characters, on one line, cut at a character.
+std::string shown_words(std::string_view text, std::size_t max_bytes);
+
 // Columns that the text takes on a terminal, if each character takes one; without the sequences that set colours.
 std::size_t display_width(std::string_view text);
 // Its beginning in at most so many columns. What sets colours stays.

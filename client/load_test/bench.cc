@@ -18,6 +18,11 @@ struct Files {
     if (!options.csv_file.empty()) csv.emplace(options.csv_file);
     if (!options.plot_file.empty()) plot.emplace(options.plot_file);
   }
+  void clear() {
+    for (auto* file : {&json, &csv, &plot}) {
+      if (*file) (*file)->clear();
+    }
+  }
 };
 
 std::string number(double value) {
@@ -33,6 +38,7 @@ std::string dump(const nlohmann::json& json) {
 int run(const BenchOptions& options, Interrupts& interrupts) {
   Files files(options);
   LoadTest test(options, interrupts);
+  files.clear();
   const LoadTest::Run done = test.run(options);
   const Summary& summary = done.summary;
   std::printf("%s", to_text(summary).c_str());

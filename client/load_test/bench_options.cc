@@ -1,16 +1,44 @@
 #include <CLI/CLI.hpp>
 #include <cmath>
+#include <filesystem>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "client/load_test/bench.h"
+#include "client/number_range.h"
 
 namespace folio::client {
 namespace {
 
 constexpr const char* kDefaultHttpAddress = "127.0.0.1:8080";
+constexpr double kMostSeconds = 1e7;
+
+namespace fs = std::filesystem;
+
+// What is no plain file (/dev/null, a terminal) may be named twice.
+bool is_same_file(const std::string& a, const std::string& b) {
+  std::error_code ignored;
+  if (fs::exists(a, ignored)) return fs::is_regular_file(a, ignored) && fs::equivalent(a, b, ignored);
+  return fs::weakly_canonical(a, ignored) == fs::weakly_canonical(b, ignored);
+}
+
+// One would destroy the other.
+void check_files(const BenchOptions& options) {
+  const std::pair<const char*, const std::string*> files[] = {{"--trace", &options.trace_file},
+                                                              {"--records", &options.records_file},
+                                                              {"--json", &options.json_file},
+                                                              {"--csv", &options.csv_file},
+                                                              {"--plot", &options.plot_file}};
+  for (const auto& [name, path] : files) {
+    for (const auto& [other, other_path] : files) {
+      if (name == other) break;
+      if (path->empty() || other_path->empty() || !is_same_file(*path, *other_path)) continue;
+      throw CLI::ValidationError(name, *path + " is the file of " + other + " too");
+    }
+  }
+}
 
 // What `parse` throws becomes a complaint about the flag.
 template <class Value, class Parse>
@@ -41,8 +69,8 @@ auto one_of(std::vector<std::pair<std::string, Value>> choices) {
   };
 }
 
-CLI::Range seconds() {
-  return CLI::Range(0.0, 1e7);
+CLI::Validator seconds() {
+  return number_in(0, kMostSeconds);
 }
 
 void add_workload(CLI::App& app, BenchOptions& options) {
@@ -69,7 +97,7 @@ void add_workload(CLI::App& app, BenchOptions& options) {
   app.add_option("--tenant", workload.tenant, "whose share of the server this takes");
   app.add_option("--cancel-fraction", workload.cancel_fraction,
                  "share of the requests that are cancelled, each after a random part of its tokens")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(number_in(0, 1))
       ->capture_default_str();
   app.add_option_function<std::int64_t>(
          "--deadline-ms", [&workload](std::int64_t ms) { workload.deadline = std::chrono::milliseconds(ms); },
@@ -83,7 +111,7 @@ void add_outputs(CLI::App& app, BenchOptions& options) {
              "what a good answer keeps, in ms: ttft:500,itl:50,tpot:40,e2e:5000, or some of them");
   app.add_option("--max-failed", options.max_failed_percent,
                  "percent of failed, empty or missed requests without exit code 3")
-      ->check(CLI::Range(0.0, 100.0))
+      ->check(number_in(0, 100))
       ->capture_default_str();
   app.add_option("--json", options.json_file, "also write the summary to this file")->type_name("FILE");
   app.add_option("--csv", options.csv_file, "also write the figures as a table of one row to this file")
@@ -103,10 +131,11 @@ void add_common(CLI::App& app, BenchOptions& options) {
       "open loop: poisson, gamma or constant gaps (default poisson)");
   app.add_option("--burstiness", options.burstiness,
                  "shape of gamma gaps: below 1 burstier than poisson, above smoother")
-      ->check(CLI::Range(1e-3, 1e6));
+      ->check(number_in(1e-3, 1e6));
   app.add_option("--max-concurrency", options.max_concurrency, "open loop: at most so many requests at a time")
       ->check(CLI::Range(1, 1'000'000));
-  app.add_option("--duration", options.duration_s, "seconds in which requests are sent")->check(CLI::Range(1e-3, 1e7));
+  app.add_option("--duration", options.duration_s, "seconds in which requests are sent")
+      ->check(number_in(1e-3, kMostSeconds));
   app.add_option("--num-requests", options.num_requests, "requests at most")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000}));
   app.add_option("--warmup", options.warmup_s, "seconds at the start that are left out")->check(seconds());
@@ -131,6 +160,7 @@ void add_common(CLI::App& app, BenchOptions& options) {
 
 // Flags that go together, and defaults that depend on others.
 void settle(const CLI::App& app, BenchOptions& options, bool has_rate) {
+  check_files(options);
   if (options.api == Api::kOpenAi) {
     if (app.count("--address") == 0) options.connection.address = kDefaultHttpAddress;
     if (options.threads > 1) throw CLI::ValidationError("--client-threads", "goes with --api grpc");
@@ -153,7 +183,7 @@ void settle(const CLI::App& app, BenchOptions& options, bool has_rate) {
 void BenchOptions::add_to(CLI::App& app) {
   app.option_defaults()->group("When requests are sent");
   auto* rate_option = app.add_option("--rate", rate, "open loop: requests a second, due whatever the server does")
-                          ->check(CLI::Range(1e-4, 1e6));
+                          ->check(number_in(1e-4, 1e6));
   app.add_option("--concurrency", concurrency,
                  "closed loop: callers that send the next when the last has ended (default 8)")
       ->check(CLI::Range(1, 1'000'000))
@@ -175,13 +205,13 @@ void SweepOptions::add_to(CLI::App& app) {
              "what rises: concurrency (closed loops, default) or rate (open loops)");
   auto* list = app.add_option("--points", points, "values, with commas between them, all of which are run")
                    ->delimiter(',')
-                   ->check(CLI::Range(1e-4, 1e6));
+                   ->check(number_in(1e-4, 1e6));
   app.add_option("--from", from, "without --points: the first value; it is doubled until the knee is passed")
-      ->check(CLI::Range(1e-4, 1e6))
+      ->check(number_in(1e-4, 1e6))
       ->excludes(list)
       ->capture_default_str();
   app.add_option("--most", most, "without --points: the last value at most")
-      ->check(CLI::Range(1e-4, 1e6))
+      ->check(number_in(1e-4, 1e6))
       ->excludes(list)
       ->capture_default_str();
   add_common(app, bench);

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <set>
 #include <stdexcept>
 #include <thread>
 #include <utility>
 
 #include "base/thread_name.h"
 #include "client/failure.h"
+#include "client/text.h"
 
 namespace folio::client {
 namespace {
@@ -56,7 +58,7 @@ class Ending {
   void add(const v1::GenerateChunk& chunk) {
     for (const v1::Output& output : chunk.outputs()) {
       if (output.finish_reason() == v1::FINISH_REASON_UNSPECIFIED) continue;
-      ++num_finished_;
+      finished_.insert(output.index());
       const bool normal = output.finish_reason() == v1::FINISH_REASON_LENGTH ||
                           output.finish_reason() == v1::FINISH_REASON_STOP_TOKEN ||
                           output.finish_reason() == v1::FINISH_REASON_STOP_STRING;
@@ -73,7 +75,7 @@ class Ending {
       fail(std::string(code_name(status.error_code())), status.error_message());
     } else if (abnormal_ != v1::FINISH_REASON_UNSPECIFIED) {
       fail("finish " + short_name(abnormal_), "ended by the server");
-    } else if (num_finished_ < num_answers_) {
+    } else if (finished_.size() < static_cast<std::size_t>(num_answers_)) {
       fail("no end", "status OK without a finish reason for each answer");
     }
     end_.at = std::chrono::steady_clock::now();
@@ -81,14 +83,13 @@ class Ending {
   }
 
  private:
-  void fail(std::string error, std::string message) {
+  void fail(std::string error, const std::string& message) {
     end_.error = std::move(error);
-    end_.message = std::move(message);
-    end_.message.resize(std::min(end_.message.size(), kMaxMessageBytes));
+    end_.message = shown_words(message, kMaxMessageBytes);
   }
 
   const int num_answers_;
-  int num_finished_ = 0;
+  std::set<std::int32_t> finished_;  // answers
   v1::FinishReason abnormal_ = v1::FINISH_REASON_UNSPECIFIED;
   StreamEnd end_;
 };

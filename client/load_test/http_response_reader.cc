@@ -92,8 +92,10 @@ void HttpResponseReader::append(std::string_view bytes) {
       }
       read_head();
     }
-    if (error || used == 0) return;
+    if (error || used == 0) break;
   }
+  // What is left is the beginning of a line: of a chunk, or of a trailer.
+  if (!is_done() && inbox_.size() > kMaxHeadBytes) failure_ = "not a valid HTTP response: a line without an end";
 }
 
 void HttpResponseReader::append_end() {

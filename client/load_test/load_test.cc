@@ -81,6 +81,7 @@ LoadTest::LoadTest(const BenchOptions& options, Interrupts& interrupts) : interr
                    : make_grpc_transport(options.connection, options.connections, options.threads);
   model_ = transport_->model();
   choose_prompts(options.prompts);
+  if (records_file_) records_file_->clear();
   interrupts_.on_interrupt([this](int signal, int count) {
     if (count > 1) _exit(128 + signal);
     const std::lock_guard lock(mutex_);

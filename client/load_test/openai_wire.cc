@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "client/json_text.h"
 #include "client/text.h"
 
 namespace folio::client {
@@ -16,24 +17,6 @@ constexpr std::size_t kMaxMessageBytes = 200;
 constexpr std::size_t kMaxWordBytes = 32;        // of a finish reason
 constexpr std::size_t kMaxTextBytes = 8U << 20;  // of an answer, kept for a server without usage
 constexpr int kMaxOutputs = 1024;
-
-// A server's words as they may be shown: UTF-8 without control characters, on one line, cut at a character.
-std::string shorten(std::string_view text, std::size_t max_bytes) {
-  std::string out;
-  for (const char c : printable(repaired(text))) {
-    if (c != ' ' && c != '\n' && c != '\t') {
-      out += c;
-    } else if (!out.empty() && out.back() != ' ') {
-      out += ' ';
-    }
-  }
-  if (out.ends_with(' ')) out.pop_back();
-  if (out.size() <= max_bytes) return out;
-  std::size_t end = max_bytes;
-  while (end > 0 && (static_cast<unsigned char>(out[end]) & 0xC0U) == 0x80) --end;
-  out.resize(end);
-  return out;
-}
 
 // nullptr: not there, or null.
 const json* find(const json& object, const char* name) {
@@ -55,10 +38,6 @@ std::string find_text(const json& object, const char* name) {
 
 std::string dump(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
-json parse(std::string_view text) {
-  return json::parse(text.begin(), text.end(), nullptr, false);
 }
 
 // {"error": {...}} and {"error": "words"}; {"object": "error", ...} is that of older vLLM and SGLang.
@@ -170,7 +149,7 @@ std::string tokenize_body(TokenizeForm form, const std::string& model, const std
 }
 
 std::optional<std::vector<std::int32_t>> parse_tokens(std::string_view body) {
-  const json answer = parse(body);
+  const json answer = parse_json(body);
   const json* tokens = find(answer, "tokens");
   if (tokens == nullptr || !tokens->is_array()) return std::nullopt;
   std::vector<std::int32_t> out;
@@ -182,7 +161,7 @@ std::optional<std::vector<std::int32_t>> parse_tokens(std::string_view body) {
 }
 
 std::optional<ServedModel> parse_models(std::string_view body) {
-  const json answer = parse(body);
+  const json answer = parse_json(body);
   const json* models = find(answer, "data");
   if (models == nullptr || !models->is_array() || models->empty()) return std::nullopt;
   const json& first = models->front();
@@ -199,14 +178,14 @@ std::optional<ServedModel> parse_models(std::string_view body) {
 }
 
 std::string error_words(std::string_view body) {
-  const json answer = parse(body);
-  return shorten(answer.is_object() ? words_of(answer) : std::string(body), kMaxMessageBytes);
+  const json answer = parse_json(body);
+  return shown_words(answer.is_object() ? words_of(answer) : std::string(body), kMaxMessageBytes);
 }
 
 void AnswerReader::fail(std::string error, std::string message) {
   if (!end_.error.empty()) return;  // the first one tells why
   end_.error = std::move(error);
-  end_.message = shorten(message, kMaxMessageBytes);
+  end_.message = shown_words(message, kMaxMessageBytes);
 }
 
 std::optional<Arrival> AnswerReader::read(const SseEvent& event) {
@@ -214,7 +193,7 @@ std::optional<Arrival> AnswerReader::read(const SseEvent& event) {
     done_ = true;
     return std::nullopt;
   }
-  const json message = parse(event.data);
+  const json message = parse_json(event.data);
   if (event.name == "error" || is_error(message)) {
     fail("error event", message.is_object() ? words_of(message) : event.data);
     return std::nullopt;
@@ -241,7 +220,7 @@ void AnswerReader::read_choice(const json& choice, Arrival& arrival) {
   if (choices_.size() <= static_cast<std::size_t>(index)) choices_.resize(static_cast<std::size_t>(index) + 1);
   Choice& whole = choices_[static_cast<std::size_t>(index)];
   const std::string reason = find_text(choice, "finish_reason");
-  if (!reason.empty()) whole.finish_reason = shorten(reason, kMaxWordBytes);
+  if (!reason.empty()) whole.finish_reason = shown_words(reason, kMaxWordBytes);
   const std::string text = find_text(choice, "text");
   arrival.index = static_cast<std::int32_t>(index);
   arrival.text_bytes += static_cast<std::int64_t>(text.size());
@@ -300,11 +279,11 @@ StreamEnd not_a_stream(const HttpHead& head, std::string_view body) {
   out.message = error_words(body);
   if (head.status != 200) {
     out.error = "HTTP " + std::to_string(head.status);
-  } else if (is_error(parse(body))) {
+  } else if (is_error(parse_json(body))) {
     out.error = "error body";
   } else {
     out.error = "not a stream";
-    out.message = "Content-Type " + (head.content_type.empty() ? "is not set" : shorten(head.content_type, 80)) +
+    out.message = "Content-Type " + (head.content_type.empty() ? "is not set" : shown_words(head.content_type, 80)) +
                   ", not text/event-stream";
   }
   return out;

@@ -1,5 +1,7 @@
 #include "client/load_test/output_file.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -8,11 +10,20 @@
 
 namespace folio::client {
 
-OutputFile::OutputFile(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "w")) {
-  if (file_ == nullptr) fail();
-  write("\n");
+OutputFile::OutputFile(const std::string& path) : path_(path) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (fd < 0) fail();
+  file_.reset(fdopen(fd, "w"));  // truncates nothing
+  struct stat before {};
+  if (fstat(fd, &before) != 0) fail();
+  const bool is_plain = S_ISREG(before.st_mode);
   // What is no plain file (a terminal, a pipe) keeps the line.
-  if (std::fseek(file_.get(), 0, SEEK_SET) == 0 && ftruncate(fileno(file_.get()), 0) != 0 && errno != EINVAL) fail();
+  if ((is_plain ? pwrite(fd, "\n", 1, before.st_size) : ::write(fd, "\n", 1)) != 1) fail();
+  if (is_plain && ftruncate(fd, before.st_size) != 0) fail();
+}
+
+void OutputFile::clear() {
+  if (ftruncate(fileno(file_.get()), 0) != 0 && errno != EINVAL) fail();  // EINVAL: no plain file
 }
 
 void OutputFile::write(std::string_view text) {

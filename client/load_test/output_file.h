@@ -9,9 +9,12 @@ namespace folio::client {
 
 class OutputFile {
  public:
-  // Opens the file, writes a byte to see that there is room, and empties it. Throws std::runtime_error "PATH: why".
+  // Opens the file and writes a byte to see that there is room. What is in it stays until clear. Throws
+  // std::runtime_error "PATH: why".
   explicit OutputFile(const std::string& path);
 
+  // Once, before the first write: the run begins, and what is in the file is an older one's. Throws as above.
+  void clear();
   // Out of this process when it returns: what was written stays if the process is killed. Throws as above.
   void write(std::string_view text);
 

@@ -25,7 +25,8 @@ void print_counts(const Summary& s, std::string& out) {
   print(out, "requests: %lld ok, %lld empty, %lld failed, %lld aborted in %.2f s\n", ll(s.num_ok), ll(s.num_empty),
         ll(s.num_failed), ll(s.num_aborted), s.duration_s);
   for (const auto& [kind, count] : s.errors) {
-    out += "  " + kind + ": " + std::to_string(count) + ", first: " + s.first_messages.at(kind) + "\n";
+    const std::string& words = s.first_messages.at(kind);
+    out += "  " + kind + ": " + std::to_string(count) + ", first: " + (words.empty() ? "(no message)" : words) + "\n";
   }
   if (s.num_cancelled > 0) print(out, "cancelled by us as asked: %lld\n", ll(s.num_cancelled));
   if (s.num_left_out > 0) {

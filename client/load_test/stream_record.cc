@@ -1,6 +1,7 @@
 #include "client/load_test/stream_record.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 namespace folio::client {
@@ -48,7 +49,34 @@ Outcome StreamRecord::outcome() const {
   return aborted_ ? Outcome::kAborted : Outcome::kCancelled;
 }
 
+// A server's counts are held in memory and added up: one that cannot be is a bad answer, and no more than that.
+void StreamRecord::check_counts() {
+  constexpr std::int64_t kMost = std::int64_t{1} << 26;
+  // A server may overshoot what was asked for, and is measured then too.
+  const std::int64_t asked = 4 * request_.spec.n * (request_.spec.max_tokens + 1000);
+  std::int64_t num_ids = 0;
+  for (const Arrival& arrival : arrivals_)
+    num_ids = std::min(kMost + 1, num_ids + std::clamp(arrival.tokens, std::int64_t{0}, kMost + 1));
+  const auto refuse = [this](const char* name, std::int64_t count) {
+    if (!end_.error.empty()) return;
+    end_.error = "bad answer";
+    end_.message = std::string(name) + ": " + std::to_string(count) + " tokens";
+  };
+  for (const std::int64_t count : {num_ids, end_.output_tokens.value_or(0)}) {
+    if (count < 0 || count > std::min(asked, kMost)) refuse("output", count);
+  }
+  for (const std::int64_t count : {end_.prompt_tokens.value_or(0), end_.cached_tokens.value_or(0)}) {
+    if (count < 0 || count > kMost) refuse("prompt", count);
+  }
+  if (end_.error != "bad answer") return;
+  end_.output_tokens.reset();
+  end_.prompt_tokens.reset();
+  end_.cached_tokens.reset();
+  for (Arrival& arrival : arrivals_) arrival.tokens = 0;
+}
+
 RequestRecord StreamRecord::record(SteadyTime load_start) {
+  check_counts();
   const auto seconds = [load_start](SteadyTime time) {
     return std::chrono::duration<double>(time - load_start).count();
   };

@@ -37,6 +37,7 @@ class StreamRecord final : public StreamListener {
  private:
   void cancel();
   Outcome outcome() const;
+  void check_counts();
 
   const std::int64_t number_;
   const PlannedRequest request_;

@@ -25,6 +25,9 @@ class Sweep {
     if (!options.bench.csv_file.empty()) csv_.emplace(options.bench.csv_file);
     if (!options.bench.plot_file.empty()) plot_.emplace(options.bench.plot_file);
     test_.emplace(options.bench, interrupts);
+    for (auto* file : {&json_, &csv_, &plot_}) {
+      if (*file) (*file)->clear();
+    }
   }
 
   int run() {

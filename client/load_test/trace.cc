@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "client/json_text.h"
+
 namespace folio::client {
 namespace {
 
@@ -15,6 +17,7 @@ using Json = nlohmann::json;
 
 constexpr std::int64_t kMooncakeBlock = 512;  // tokens of one of its hash_ids
 constexpr std::int64_t kMostTokens = 10'000'000;
+constexpr double kMostSeconds = 1e7;  // as of the flags
 constexpr std::array<std::string_view, 6> kOwnFields = {"at",     "prompt",        "prompt_tokens",
                                                         "prefix", "prefix_tokens", "output_tokens"};
 constexpr std::array<std::string_view, 4> kMooncakeFields = {"timestamp", "input_length", "output_length", "hash_ids"};
@@ -36,7 +39,9 @@ std::int64_t tokens(const Json& line, const char* field, std::int64_t least = 1)
 std::optional<double> time(const Json& line, const char* field, double unit_s) {
   if (!line.contains(field)) return std::nullopt;
   const Json& value = line.at(field);
-  if (!value.is_number() || value < 0) refuse(field, value.dump() + " is not a number of at least 0");
+  if (!value.is_number() || value < 0 || value > kMostSeconds / unit_s) {
+    refuse(field, value.dump() + " is not a number in [0, " + Json(kMostSeconds / unit_s).dump() + "]");
+  }
   return value.get<double>() * unit_s;
 }
 
@@ -102,8 +107,8 @@ TraceEntry mooncake_entry(const Json& line) {
 }
 
 TraceEntry parse_line(const std::string& text) {
-  const Json line = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (line.is_discarded()) throw std::runtime_error("is not JSON");
+  const Json line = parse_json(text);
+  if (line.is_discarded()) throw std::runtime_error("is not JSON, or nested too deeply");
   if (!line.is_object()) throw std::runtime_error("is not a JSON object");
   return line.contains("input_length") ? mooncake_entry(line) : own_entry(line);
 }

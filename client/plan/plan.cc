@@ -5,8 +5,10 @@
 #include <cstdio>
 #include <stdexcept>
 
+#include "client/number_range.h"
 #include "client/plan/report.h"
 #include "client/plan/sizes.h"
+#include "client/text.h"
 #include "folio/v1/control.grpc.pb.h"
 
 namespace folio::client {
@@ -16,6 +18,10 @@ constexpr auto kAnswerTime = std::chrono::seconds(10);
 
 void require(bool condition, const std::string& what) {
   if (!condition) throw std::runtime_error(what);
+}
+
+void require_flag(bool condition, const std::string& what) {
+  if (!condition) throw UsageError(what);
 }
 
 template <class Request, class Answer>
@@ -55,15 +61,17 @@ Subject subject_of(const PlanOptions& options) {
   } else if (shape.layers > 0 || shape.heads > 0 || shape.head_dim > 0 || shape.kv_heads > 0) {
     for (const auto& [flag, value] :
          {std::pair{"--layers", shape.layers}, {"--heads", shape.heads}, {"--head-dim", shape.head_dim}}) {
-      require(value > 0, std::string(flag) + ": not given; --layers, --heads and --head-dim belong together");
+      require_flag(value > 0, std::string(flag) + ": not given; --layers, --heads and --head-dim belong together");
     }
     subject.shape = shape;
     if (shape.kv_heads == 0) subject.shape->kv_heads = shape.heads;
-    require(shape.heads % subject.shape->kv_heads == 0, "--kv-heads: " + std::to_string(shape.kv_heads) +
-                                                            " does not divide --heads " + std::to_string(shape.heads));
+    require_flag(
+        shape.heads % subject.shape->kv_heads == 0,
+        "--kv-heads: " + std::to_string(shape.kv_heads) + " does not divide --heads " + std::to_string(shape.heads));
   } else {
-    require(!options.measure.empty(),
-            "nothing to plan for: give a model file, or --layers, --heads and --head-dim, or --measure with a server");
+    require_flag(
+        !options.measure.empty(),
+        "nothing to plan for: give a model file, or --layers, --heads and --head-dim, or --measure with a server");
   }
   if (!options.weights.empty()) subject.weight_bytes = parse_size(options.weights, "--weights");
   return subject;
@@ -74,7 +82,8 @@ void fill_in(const PlanOptions& options, Plan& plan) {
   const LiveServer* server = plan.server ? &*plan.server : nullptr;
   plan.dtype = !options.dtype.empty() ? options.dtype : server ? server->info.kv_dtype() : "f16";
   const auto type = kv_type_named(plan.dtype);
-  require(type.has_value(), "--dtype " + plan.dtype + ": unknown; expected f32, f16, bf16 or int8");
+  const std::string whose = options.dtype.empty() ? "the server's --kv-dtype " : "--dtype ";
+  require_flag(type.has_value(), whose + shown_words(plan.dtype, 40) + ": unknown; expected f32, f16, bf16 or int8");
   plan.type = *type;
   plan.block_size = options.block_size > 0 ? options.block_size : server ? server->info.block_size() : 16;
   plan.crowd = options.crowd;
@@ -85,17 +94,17 @@ void fill_in(const PlanOptions& options, Plan& plan) {
       plan.crowd.context = std::min<std::int64_t>(server->info.max_context(),
                                                   plan.crowd.context > 0 ? plan.crowd.context : Crowd::kMost);
   }
-  require(plan.crowd.context > 0, "--context: not given, and no model says it");
-  require(plan.subject.max_context == 0 || plan.crowd.context <= plan.subject.max_context,
-          "--context: " + std::to_string(plan.crowd.context) + " tokens are over the model's " +
-              std::to_string(plan.subject.max_context));
-  require(plan.crowd.prefix_tokens < plan.crowd.context,
-          "--prefix-tokens: " + std::to_string(plan.crowd.prefix_tokens) + " leave nothing of a context of " +
-              std::to_string(plan.crowd.context) + " tokens");
+  require_flag(plan.crowd.context > 0, "--context: not given, and no model says it");
+  require_flag(plan.subject.max_context == 0 || plan.crowd.context <= plan.subject.max_context,
+               "--context: " + std::to_string(plan.crowd.context) + " tokens are over the model's " +
+                   std::to_string(plan.subject.max_context));
+  require_flag(plan.crowd.prefix_tokens < plan.crowd.context,
+               "--prefix-tokens: " + std::to_string(plan.crowd.prefix_tokens) + " leave nothing of a context of " +
+                   std::to_string(plan.crowd.context) + " tokens");
   plan.prompt_tokens = options.prompt_tokens > 0 ? options.prompt_tokens : plan.crowd.context;
-  require(plan.prompt_tokens <= plan.crowd.context, "--prompt-tokens: " + std::to_string(plan.prompt_tokens) +
-                                                        " are over the context of " +
-                                                        std::to_string(plan.crowd.context));
+  require_flag(plan.prompt_tokens <= plan.crowd.context, "--prompt-tokens: " + std::to_string(plan.prompt_tokens) +
+                                                             " are over the context of " +
+                                                             std::to_string(plan.crowd.context));
   if (!options.memory.empty()) plan.memory_bytes = parse_size(options.memory, "--memory");
 }
 
@@ -121,7 +130,7 @@ void PlanOptions::add_to(CLI::App& app) {
   app.add_option("--prefix-tokens", crowd.prefix_tokens, "tokens that users begin with in common; kept once")
       ->check(CLI::Range(std::int64_t{0}, Crowd::kMost));
   app.add_option("--prefix-share", crowd.prefix_share, "the part of the users who do")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(number_in(0, 1))
       ->capture_default_str();
   app.add_option("--memory", memory, "for weights and K and V together, as 64GiB: how many users fit");
   auto* server =

@@ -25,7 +25,7 @@ struct PlanOptions {
   void add_to(CLI::App& app);
 };
 
-// Throws std::runtime_error naming the flag or the file.
+// Throws UsageError for flags that do not fit, another std::runtime_error naming the file or the server.
 int run_plan(const PlanOptions& options);
 
 }  // namespace folio::client

@@ -39,8 +39,8 @@ std::string count_text(std::int64_t count) {
 }
 
 std::uint64_t parse_size(const std::string& text, const std::string& flag) {
-  const auto refuse = [&]() -> std::runtime_error {
-    return std::runtime_error(flag + ": '" + text + "' is not a size: a number above 0 and KiB, MiB, GiB or TiB");
+  const auto refuse = [&] {
+    return UsageError(flag + ": '" + text + "' is not a size: a number above 0 and KiB, MiB, GiB or TiB");
   };
   double value = 0;
   const char* const last = text.data() + text.size();

@@ -1,16 +1,22 @@
 // Sizes in words, and numbers that must not overflow on the way to them.
 #pragma once
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 
 namespace folio::client {
+
+// The command line asks for what cannot be; the words name the flag.
+struct UsageError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 // "512 B", "22.5 KiB", "1.25 TiB": at most two digits after the point, no zeros at the end.
 std::string size_text(std::uint64_t bytes);
 // "131,072"
 std::string count_text(std::int64_t count);
 
-// "2GiB", "1.5 TiB", "512MiB", "4096": a number of B, KiB, MiB, GiB or TiB. Throws std::runtime_error naming `flag`.
+// "2GiB", "1.5 TiB", "512MiB", "4096": a number of B, KiB, MiB, GiB or TiB. Throws UsageError naming `flag`.
 std::uint64_t parse_size(const std::string& text, const std::string& flag);
 
 // Both throw std::overflow_error: what is asked for is beyond 2^64 bytes.

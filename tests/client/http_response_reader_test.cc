@@ -70,9 +70,12 @@ TEST(HttpResponseReader, AnAnswerThatIsCutOrIsNoneIsAFailure) {
   for (const char* bytes : {"HTTP/1.1 200 OK\r\nContent-Le", "H"}) {
     EXPECT_EQ(read(bytes, 100, true).failure, "the server closed the connection without an answer") << bytes;
   }
-  for (const std::string& bytes : {std::string("SSH-2.0-OpenSSH\r\n\r\n"), std::string("HTTP/1.1 abc\r\n\r\n"),
-                                   std::string("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n"),
-                                   "HTTP/1.1 200 OK\r\n" + std::string(100'000, 'a') + "\r\n\r\n"}) {
+  for (const std::string& bytes :
+       {std::string("SSH-2.0-OpenSSH\r\n\r\n"), std::string("HTTP/1.1 abc\r\n\r\n"),
+        std::string("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n"),
+        "HTTP/1.1 200 OK\r\n" + std::string(100'000, 'a') + "\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;" + std::string(100'000, 'a'),
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: " + std::string(100'000, 'a')}) {
     const Read got = read(bytes, 1000);
     EXPECT_EQ(got.failure.substr(0, 25), "not a valid HTTP response") << bytes.substr(0, 60);
   }

@@ -107,6 +107,9 @@ TEST(OpenAiWire, WordsOfEveryFormOfError) {
                         "2J"),
             "caf\xEF\xBF\xBD 2J");
   EXPECT_EQ(error_words(""), "");
+  // Written as it is: not by a library that calls itself for each level.
+  const std::string deep = R"({"error":)" + std::string(1'000'000, '[') + std::string(1'000'000, ']') + "}";
+  EXPECT_EQ(error_words(deep), deep.substr(0, 200));
   const std::string cut = error_words(std::string(199, 'a') + "\xC3\xA9");
   EXPECT_EQ(cut, std::string(199, 'a'));
 }

@@ -13,10 +13,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(OutputFile, IsEmptyAtFirstAndHoldsWhatWasWrittenAtOnce) {
+TEST(OutputFile, KeepsAnOlderRunUntilThisOneBeginsAndHoldsWhatWasWrittenAtOnce) {
   const testing::TempFolder folder;
   const std::string path = folder.write("out", "older and longer");
   OutputFile file(path);
+  EXPECT_EQ(testing::read_file(path), "older and longer");
+  file.clear();
   EXPECT_EQ(testing::read_file(path), "");
   file.write("one\n");
   EXPECT_EQ(testing::read_file(path), "one\n");  // though the file is still open

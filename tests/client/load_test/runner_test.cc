@@ -217,5 +217,23 @@ TEST(Runner, ADurationEndsSendingAndNotWhatRuns) {
   EXPECT_FALSE(done.result.stopped);
 }
 
+TEST(Runner, CountsThatCannotBeAreABadAnswerAndNoMore) {
+  FakeTransport transport([](int number, const RequestSpec&) {
+    auto parts = testing::answer(5, 1, 1);
+    constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+    StreamEnd& end = parts.back().end;
+    if (number == 0) end.output_tokens = kMost;
+    if (number == 1) end.output_tokens = -1;
+    if (number == 2) end.prompt_tokens = std::numeric_limits<std::int64_t>::min();
+    if (number == 3) parts[1].tokens = parts[2].tokens = kMost;
+    return parts;
+  });
+  const Done done = run(closed(2, 6), transport);
+  const Summary summary = done.summary(false);
+  EXPECT_EQ(summary.num_ok, 2);
+  EXPECT_EQ(summary.errors.at("bad answer"), 4);
+  EXPECT_EQ(summary.output_tokens, 10);
+}
+
 }  // namespace
 }  // namespace folio::client
