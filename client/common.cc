@@ -186,11 +186,6 @@ std::string short_name(v1::FinishReason reason) {
   return name.empty() ? std::to_string(reason) : name.substr(std::string_view("FINISH_REASON_").size());
 }
 
-void print_error(const grpc::Status& status) {
-  std::fprintf(stderr, "folio-client: %s: %s\n", std::string(code_name(status.error_code())).c_str(),
-               status.error_message().c_str());
-}
-
 void print_text(std::string_view text) {
   static const bool terminal = isatty(STDOUT_FILENO) != 0;
   const std::string shown = terminal ? printable(text) : std::string(text);

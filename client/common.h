@@ -91,8 +91,6 @@ class Interrupts {
 std::string_view code_name(grpc::StatusCode code);
 // "STOP_TOKEN", "LENGTH" ...
 std::string short_name(v1::FinishReason reason);
-// "folio-client: UNAVAILABLE: message" on the error output.
-void print_error(const grpc::Status& status);
 
 // Prints a model's text: on a terminal only what is printable().
 void print_text(std::string_view text);

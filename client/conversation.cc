@@ -55,7 +55,7 @@ void Conversation::reset() {
 void Conversation::print_last_stats() const {
   const int turns = (request_.messages_size() - (has_system() ? 1 : 0)) / 2;
   if (!last_.has_usage()) {
-    std::fprintf(stderr, "no answer yet\n");
+    std::fprintf(stderr, turns > 0 ? "the last answer was stopped: no counts of it\n" : "no answer yet\n");
     return;
   }
   print_stats(last_);

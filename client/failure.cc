@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <string_view>
 
+#include "client/text.h"
+
 namespace folio::client {
 namespace {
 
@@ -62,7 +64,7 @@ bool is_refusal(StatusCode code) {
 
 Failure explain(const grpc::Status& status, const Connection& connection, Listener listener) {
   const StatusCode code = status.error_code();
-  const std::string named = std::string(code_name(code)) + ": " + status.error_message();
+  const std::string named = std::string(code_name(code)) + ": " + printable(repaired(status.error_message()));
   if (never_connected(status)) {
     return {kExitNoServer, explain_no_connection(status.error_message(), connection, listener)};
   }

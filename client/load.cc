@@ -118,6 +118,10 @@ int run_load(const LoadOptions& options, Interrupts& interrupts) {
   if (whole) return kExitOk;
   if (interrupted.load() == SIGTERM || (interrupted.load() != 0 && options.count > 0)) return 128 + interrupted.load();
   if (interrupted.load() != 0) return kExitOk;
+  if (status.ok()) {
+    std::fprintf(stderr, "folio-client: the server ended the stream; it is shutting down\n");
+    return kExitNoServer;
+  }
   return report(status, options.connection, Listener::kControl);
 }
 

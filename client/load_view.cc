@@ -63,6 +63,11 @@ std::vector<Phase> phases_of(const v1::Load& load) {
           {"commit", phases.commit_ms(), kMedium, kBlue}};
 }
 
+// What a server says that no picture can show counts as nothing.
+double sane(double value) {
+  return value > 0 && value < 1e15 ? value : 0;
+}
+
 std::string blocks_legend(const v1::Load& load, std::int32_t block_size, bool colours) {
   std::string out = coloured(kFull, kGreen, colours) + " held " + grouped(load.blocks_held() - load.blocks_pinned()) +
                     "  " + coloured(kDark, kMagenta, colours) + " pinned " + grouped(load.blocks_pinned()) + "  " +
@@ -124,14 +129,15 @@ std::string load_line(const v1::Load& load) {
 }
 
 std::string bar(const std::vector<BarPart>& parts, std::size_t width, bool colours) {
-  const double sum = std::accumulate(parts.begin(), parts.end(), 0.0,
-                                     [](double total, const BarPart& part) { return total + part.value; });
+  std::vector<double> values;
+  for (const BarPart& part : parts) values.push_back(sane(part.value));
+  const double sum = std::accumulate(values.begin(), values.end(), 0.0);
   if (sum <= 0) return std::string(width, ' ');
   std::vector<std::size_t> widths;
   std::size_t used = 0;
-  for (const BarPart& part : parts) {
-    const auto share = static_cast<std::size_t>(std::lround(part.value / sum * static_cast<double>(width)));
-    widths.push_back(part.value > 0 ? std::max<std::size_t>(share, 1) : 0);
+  for (const double value : values) {
+    const auto share = static_cast<std::size_t>(std::lround(value / sum * static_cast<double>(width)));
+    widths.push_back(value > 0 ? std::max<std::size_t>(share, 1) : 0);
     used += widths.back();
   }
   // What rounding gave too much or too little, the widest part bears.
@@ -168,8 +174,8 @@ void LoadView::add(const v1::Load& load) {
     values.push_back(value);
     if (values.size() > kMaxHistory) values.pop_front();
   };
-  keep(output_rates_, load.output_tokens_per_second());
-  keep(running_, load.num_running());
+  keep(output_rates_, sane(load.output_tokens_per_second()));
+  keep(running_, sane(load.num_running()));
 }
 
 std::vector<std::string> LoadView::lines(const ViewStyle& style) const {
@@ -182,9 +188,9 @@ std::vector<std::string> LoadView::lines(const ViewStyle& style) const {
   for (const Phase& phase : phases_of(load_)) phases.push_back({phase.ms, phase.character, phase.colour});
   const std::size_t half = width / 2;
   std::vector<std::string> out = {
-      labelled("folio", printable(info_.model()) + " at " + address_ + ": " + info_.isa() + ", " +
-                            std::to_string(info_.num_threads()) + " threads, KV " + info_.kv_dtype() + ", version " +
-                            info_.version()),
+      labelled("folio", printable(info_.model()) + " at " + address_ + ": " + printable(info_.isa()) + ", " +
+                            std::to_string(info_.num_threads()) + " threads, KV " + printable(info_.kv_dtype()) +
+                            ", version " + printable(info_.version())),
       "",
       labelled("requests", std::to_string(load_.num_running()) + " running  " + std::to_string(load_.num_waiting()) +
                                " waiting  " + std::to_string(load_.num_front_waiting()) + " not yet token ids"),

@@ -6,6 +6,7 @@
 #include "client/chat.h"
 #include "client/common.h"
 #include "client/completion.h"
+#include "client/failure.h"
 #include "client/generate.h"
 #include "client/load.h"
 #include "client/load_test/bench.h"
@@ -97,6 +98,9 @@ int main(int argc, char** argv) {
   } catch (const UsageError& wrong) {
     std::fprintf(stderr, "folio-client: %s\n", wrong.what());
     return kExitUsage;
+  } catch (const CommandError& failure) {
+    std::fprintf(stderr, "folio-client: %s\n", failure.what());
+    return failure.exit_code();
   } catch (const std::runtime_error& failure) {
     std::fprintf(stderr, "folio-client: %s\n", failure.what());
     return kExitFailed;

@@ -299,12 +299,13 @@ std::string OpenAiTransport::model_name() const {
 }
 
 ServedModel OpenAiTransport::model() {
+  const std::string where = client_.address().authority() + ": GET /v1/models: ";
   auto answer = fetch(io_, client_, client_.request("/v1/models", ""), kAskTimeout);
   const HttpReply reply = asio::co_spawn(io_, std::move(answer), asio::use_future).get();
-  if (!reply.ok()) throw TransportError("GET /v1/models: " + reply.words(), exit_code(reply));
+  if (!reply.ok()) throw TransportError(where + reply.words(), exit_code(reply));
   const auto model = parse_models(reply.body);
   if (!model) {
-    throw TransportError("GET /v1/models: the answer names no model: " + error_words(reply.body), kExitNoServer);
+    throw TransportError(where + "the answer names no model: " + error_words(reply.body), kExitNoServer);
   }
   asio::co_spawn(io_, client_.open(connections_), asio::use_future).get();
   const std::lock_guard lock(mutex_);

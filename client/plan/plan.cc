@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <stdexcept>
 
+#include "client/failure.h"
 #include "client/number_range.h"
 #include "client/plan/report.h"
 #include "client/plan/sizes.h"
@@ -32,11 +33,10 @@ Answer ask(const Connection& connection, v1::Control::Stub& stub,
   context.set_deadline(std::chrono::system_clock::now() + kAnswerTime);
   Answer answer;
   const grpc::Status status = (stub.*call)(&context, Request(), &answer);
-  require(status.ok(),
-          "--measure " + connection.address + ": " + std::string(code_name(status.error_code())) + ": " +
-              status.error_message() +
-              (status.error_code() == grpc::StatusCode::UNIMPLEMENTED ? " (is this the address of --control-listen?)"
-                                                                      : ""));
+  if (!status.ok()) {
+    const Failure failure = explain(status, connection, Listener::kControl);
+    throw CommandError("--measure: " + failure.text, failure.exit_code);
+  }
   return answer;
 }
 

@@ -25,7 +25,7 @@ struct PlanOptions {
   void add_to(CLI::App& app);
 };
 
-// Throws UsageError for flags that do not fit, another std::runtime_error naming the file or the server.
+// Throws UsageError for flags that do not fit, CommandError for a server, another std::runtime_error naming the file.
 int run_plan(const PlanOptions& options);
 
 }  // namespace folio::client

@@ -1,6 +1,7 @@
 #include "client/plan/step_forecast.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace folio::client {
 namespace {
@@ -68,6 +69,7 @@ std::optional<Forecast> forecast(const v1::StepTimes& times, const StepLimits& l
     out.ttft_ms += steps.ms(at, count);
     at += count;
   }
+  if (!std::isfinite(out.itl_ms) || !std::isfinite(out.ttft_ms)) return std::nullopt;
   return out;
 }
 

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include <random>
 #include <string>
 
@@ -85,6 +87,13 @@ TEST(LoadViewTest, EveryLineFitsAndTheirNumberStays) {
       EXPECT_FALSE(first_bad_byte(line)) << line;
     }
   }
+}
+
+TEST(Bar, WhatIsNoAmountIsNothing) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(bar({{kNan, "a", ""}, {-5, "b", ""}, {kInfinite, "c", ""}}, 4, false), "    ");
+  EXPECT_EQ(bar({{kNan, "a", ""}, {-5, "b", ""}, {2, "c", ""}}, 4, false), "cccc");
 }
 
 TEST(Bar, IsAlwaysAsWideAndEveryPartIsSeen) {

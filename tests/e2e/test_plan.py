@@ -122,12 +122,12 @@ class Measure(ServerCase):
 
     def test_the_wrong_address(self):
         done = plan("--measure", f"127.0.0.1:{self.server.port}", json_out=False)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("UNIMPLEMENTED", done.stderr)
+        self.assertEqual(done.returncode, 4)
+        self.assertIn("does not know this call", done.stderr)
         self.assertIn("--control-listen", done.stderr)
         done = plan("--measure", "127.0.0.1:1", json_out=False)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("--measure 127.0.0.1:1: UNAVAILABLE", done.stderr)
+        self.assertEqual(done.returncode, 4)
+        self.assertIn("--measure: no server at 127.0.0.1:1", done.stderr)
 
 
 class Fresh(unittest.TestCase):
@@ -158,22 +158,22 @@ class Flags(unittest.TestCase):
     def test_refused_by_name(self):
         numbers = ("--layers", "2", "--heads", "4", "--head-dim", "64")
         for args, name, code in [
-                ((), "nothing to plan for", 1),
+                ((), "nothing to plan for", 2),
                 (("no/such.gguf",), "no/such.gguf", 1),
                 (("README.md",), "not a GGUF file", 1),
                 ((TINY, "--layers", "2"), "--layers", 2),
-                (("--layers", "2", "--context", "1"), "--heads", 1),
-                ((*numbers, "--kv-heads", "3", "--context", "1"), "--kv-heads", 1),
-                (numbers, "--context", 1),
+                (("--layers", "2", "--context", "1"), "--heads", 2),
+                ((*numbers, "--kv-heads", "3", "--context", "1"), "--kv-heads", 2),
+                (numbers, "--context", 2),
                 ((*numbers, "--context", "0"), "--context", 2),
-                ((*numbers, "--context", "16", "--prefix-tokens", "16"), "--prefix-tokens", 1),
+                ((*numbers, "--context", "16", "--prefix-tokens", "16"), "--prefix-tokens", 2),
                 ((*numbers, "--context", "16", "--prefix-share", "1.5"), "--prefix-share", 2),
-                ((*numbers, "--context", "16", "--dtype", "q8"), "--dtype", 1),
+                ((*numbers, "--context", "16", "--dtype", "q8"), "--dtype", 2),
                 ((*numbers, "--context", "16", "--block-size", "17"), "--block-size", 2),
-                ((*numbers, "--context", "16", "--memory", "2GB"), "--memory", 1),
-                ((*numbers, "--context", "16", "--weights", "-1"), "--weights", 1),
+                ((*numbers, "--context", "16", "--memory", "2GB"), "--memory", 2),
+                ((*numbers, "--context", "16", "--weights", "-1"), "--weights", 2),
                 ((*numbers, "--context", "16", "--prompt-tokens", "4"), "--prompt-tokens", 2),
-                ((TINY, "--context", "513"), "--context", 1),
+                ((TINY, "--context", "513"), "--context", 2),
                 (("--layers", "65536", "--heads", "65536", "--head-dim", "65536", "--context", "1000000000", "--users",
                   "1000000000"), "beyond 16 EiB", 1)]:
             done = plan(*args, json_out=False)
