@@ -112,7 +112,7 @@ int run_chat(const ChatOptions& options, Interrupts& interrupts) {
       _exit(128 + SIGTERM);
     }
     if (lines && lines->is_terminal()) return lines->cancel();
-    std::fprintf(stderr, "\n(/exit or Ctrl-D leaves)\n");
+    _exit(128 + signal);
   });
   int exit_code = lines ? converse(conversation, *lines, leaving) : ask(options.message, conversation, false);
   if (!lines && exit_code == kExitOk && conversation.was_stopped()) exit_code = kExitInterrupted;

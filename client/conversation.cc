@@ -1,5 +1,6 @@
 #include "client/conversation.h"
 
+#include <chrono>
 #include <cstdio>
 #include <utility>
 
@@ -7,6 +8,11 @@
 #include "client/text.h"
 
 namespace folio::client {
+namespace {
+
+constexpr auto kGreetingTime = std::chrono::seconds(5);  // a server that does not say its name in this is none
+
+}  // namespace
 
 Conversation::Conversation(const ChatOptions& options)
     : options_(options), stub_(v1::Generation::NewStub(make_channel(options.connection))) {
@@ -17,6 +23,7 @@ Conversation::Conversation(const ChatOptions& options)
 int Conversation::greet() const {
   grpc::ClientContext context;
   options_.connection.authorize(context);
+  context.set_deadline(std::chrono::system_clock::now() + kGreetingTime);
   v1::ListModelsResponse models;
   const grpc::Status status = stub_->ListModels(&context, {}, &models);
   if (!status.ok()) return report(status, options_.connection, Listener::kGeneration);

@@ -1,6 +1,9 @@
 // folio-client: generate, chat, bench, plan, load, completion.
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <stdexcept>
 
 #include "client/chat.h"
@@ -50,9 +53,16 @@ void add_completion(CLI::App& app, std::string& shell) {
   app.add_option("shell", shell, "for this shell")->required()->check(CLI::IsMember({"bash"}));
 }
 
-}  // namespace
+// A full disk must not pass for an answer.
+int with_written_output(int exit_code) {
+  errno = 0;
+  const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (written || errno == EPIPE) return exit_code;  // who reads it may have had enough
+  std::fprintf(stderr, "folio-client: the standard output cannot be written: %s\n", std::strerror(errno));
+  return exit_code == kExitOk ? kExitFailed : exit_code;
+}
 
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   CLI::App app("folio-client: talks to a folio-server over gRPC", "folio-client");
   app.set_version_flag("--version", std::string("folio-client ") + FOLIO_VERSION);
   app.require_subcommand(1);
@@ -87,6 +97,8 @@ int main(int argc, char** argv) {
     std::printf("%s", bash_completion(app).c_str());
     return kExitOk;
   }
+  // A load test whose report nobody reads any more still has its files to write.
+  if (bench_command.parsed()) std::signal(SIGPIPE, SIG_IGN);
   Interrupts interrupts;
   try {
     if (generate_command.parsed()) return run_generate(generate, interrupts);
@@ -105,4 +117,10 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "folio-client: %s\n", failure.what());
     return kExitFailed;
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return with_written_output(run(argc, argv));
 }

@@ -41,8 +41,6 @@ int run(const BenchOptions& options, Interrupts& interrupts) {
   files.clear();
   const LoadTest::Run done = test.run(options);
   const Summary& summary = done.summary;
-  std::printf("%s", to_text(summary).c_str());
-  std::fflush(stdout);
   const nlohmann::json described = test.describe(options);
   if (files.json) {
     nlohmann::json out = to_json(summary);
@@ -57,6 +55,7 @@ int run(const BenchOptions& options, Interrupts& interrupts) {
   }
   if (files.plot)
     files.plot->write(to_svg("folio-client bench: " + test.model().name, make_plots(summary, done.records)));
+  std::printf("%s", to_text(summary).c_str());  // last: its reader may be gone
   if (test.signal() != 0) return 128 + test.signal();
   if (summary.num_ok == 0 || test.lost_records()) return kExitFailed;
   return 100 * summary.failed_share() > options.max_failed_percent ? kExitManyFailed : kExitOk;

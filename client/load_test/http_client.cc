@@ -1,5 +1,6 @@
 #include "client/load_test/http_client.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -96,6 +97,9 @@ void HttpStream::close() {
 }
 
 bool HttpStream::is_usable() {
+  // The peer has closed it, whatever TLS has to say before that.
+  pollfd closed{socket_.native_handle(), POLLRDHUP, 0};
+  if (poll(&closed, 1, 0) != 0) return false;
   char byte = 0;
   const ssize_t count = recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   if (count < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
