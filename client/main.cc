@@ -1,9 +1,7 @@
 // folio-client: generate, chat, bench, plan, load, completion.
 #include <CLI/CLI.hpp>
-#include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <stdexcept>
 
 #include "client/chat.h"
@@ -55,10 +53,8 @@ void add_completion(CLI::App& app, std::string& shell) {
 
 // A full disk must not pass for an answer.
 int with_written_output(int exit_code) {
-  errno = 0;
-  const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
-  if (written || errno == EPIPE) return exit_code;  // who reads it may have had enough
-  std::fprintf(stderr, "folio-client: the standard output cannot be written: %s\n", std::strerror(errno));
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return exit_code;
+  std::fprintf(stderr, "folio-client: the standard output could not be written whole\n");
   return exit_code == kExitOk ? kExitFailed : exit_code;
 }
 
