@@ -20,12 +20,14 @@ Conversation::Conversation(const ChatOptions& options)
   set_system(options.system);
 }
 
-int Conversation::greet() const {
+int Conversation::greet() {
   grpc::ClientContext context;
   options_.connection.authorize(context);
   context.set_deadline(std::chrono::system_clock::now() + kGreetingTime);
   v1::ListModelsResponse models;
+  set_current(&context);
   const grpc::Status status = stub_->ListModels(&context, {}, &models);
+  if (set_current(nullptr)) return kExitInterrupted;
   if (!status.ok()) return report(status, options_.connection, Listener::kGeneration);
   for (const auto& model : models.models()) {
     std::fprintf(stderr, "%s, %lld tokens of context\n", printable(model.name()).c_str(),

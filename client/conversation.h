@@ -15,7 +15,7 @@ class Conversation {
   explicit Conversation(const ChatOptions& options);
 
   // Says whom one speaks with, before the first turn. An exit code: there may be nobody.
-  int greet() const;
+  int greet();
   // One turn, printed as it comes. An exit code: kExitOk also for an answer that was stopped. When it failed, the
   // question is not part of the history.
   int ask(const std::string& question);

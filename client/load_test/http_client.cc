@@ -72,6 +72,7 @@ awaitable<void> HttpStream::connect(const Endpoints& endpoints, ErrorCode& error
 
 awaitable<std::size_t> HttpStream::read_some(asio::mutable_buffer into, ErrorCode& error) {
   std::size_t count = 0;
+  was_read_ = true;
   if (tls_) {
     count = co_await tls_->async_read_some(into, redirect_error(use_awaitable, error));
     // Many servers end the connection without TLS's own goodbye: whether anything is missing, HTTP knows.
@@ -103,8 +104,9 @@ bool HttpStream::is_usable() {
   char byte = 0;
   const ssize_t count = recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   if (count < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
-  // TLS has messages of its own (session tickets); in the clear nothing was asked for, so nothing may come.
-  return count > 0 && tls_.has_value();
+  // Nothing was asked for, so nothing may come, but for what TLS itself says at first (session tickets). Later it is an
+  // alert: the peer is about to close.
+  return count > 0 && tls_.has_value() && !was_read_;
 }
 
 HttpClient::HttpClient(asio::io_context& io, const Connection& connection)

@@ -42,6 +42,7 @@ class HttpStream {
   Socket socket_;
   const std::string host_;
   std::optional<boost::asio::ssl::stream<Socket&>> tls_;
+  bool was_read_ = false;
 };
 
 // How an exchange ended.

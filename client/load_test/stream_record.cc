@@ -57,7 +57,9 @@ void StreamRecord::check_counts() {
   std::int64_t num_ids = 0;
   for (const Arrival& arrival : arrivals_)
     num_ids = std::min(kMost + 1, num_ids + std::clamp(arrival.tokens, std::int64_t{0}, kMost + 1));
-  const auto refuse = [this](const char* name, std::int64_t count) {
+  bool absurd = false;
+  const auto refuse = [this, &absurd](const char* name, std::int64_t count) {
+    absurd = true;
     if (!end_.error.empty()) return;
     end_.error = "bad answer";
     end_.message = std::string(name) + ": " + std::to_string(count) + " tokens";
@@ -68,7 +70,7 @@ void StreamRecord::check_counts() {
   for (const std::int64_t count : {end_.prompt_tokens.value_or(0), end_.cached_tokens.value_or(0)}) {
     if (count < 0 || count > kMost) refuse("prompt", count);
   }
-  if (end_.error != "bad answer") return;
+  if (!absurd) return;
   end_.output_tokens.reset();
   end_.prompt_tokens.reset();
   end_.cached_tokens.reset();
