@@ -216,7 +216,7 @@ class LoadTest(ServerCase):
         out = self.folder / "sweep.json"
         done = subprocess.run(self.command("sweep", "--over", "rate", "--points", "2,4", "--num-requests", 4,
                                            "--arrivals", "constant", "--prompt-tokens", 8, "--output-tokens", 4,
-                                           "--json", out),
+                                           "--seed", 31, "--json", out),
                               capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(done.stdout, r"(?m)^rate .*\n2 +4 .*\n4 +4 .*\n")
