@@ -56,17 +56,22 @@ CLI::Option* add_parsed(CLI::App& app, const std::string& name, Value& value, co
       help);
 }
 
-// A value for each word.
-template <class Value>
-auto one_of(std::vector<std::pair<std::string, Value>> choices) {
-  return [choices = std::move(choices)](const std::string& text) {
+// A value for each word. The help and the completion name the words.
+template <class Field, class Value>
+void add_choice(CLI::App& app, const std::string& name, Field& field,
+                std::vector<std::pair<std::string, Value>> choices, const std::string& help) {
+  const auto listed = [choices](const std::string& separator) {
     std::string words;
+    for (const auto& [word, value] : choices) words += (words.empty() ? "" : separator) + word;
+    return words;
+  };
+  const auto parse = [choices, words = listed(", ")](const std::string& text) {
     for (const auto& [word, value] : choices) {
       if (word == text) return value;
-      words += (words.empty() ? "" : ", ") + word;
     }
     throw std::invalid_argument("'" + text + "' is not one of " + words);
   };
+  add_parsed(app, name, field, parse, help)->type_name("{" + listed(",") + "}");
 }
 
 CLI::Validator seconds() {
@@ -79,9 +84,9 @@ void add_workload(CLI::App& app, BenchOptions& options) {
              "length of prompts: N, uniform:MIN,MAX or lognormal:MEDIAN,SIGMA[,MIN,MAX] (default 128)");
   add_parsed(app, "--output-tokens", workload.output_tokens, Lengths::parse,
              "length of answers, likewise (default 128)");
-  add_parsed(
+  add_choice<std::optional<PromptKind>, PromptKind>(
       app, "--prompts", options.prompts,
-      one_of<PromptKind>({{"ids", PromptKind::kIds}, {"words", PromptKind::kWords}, {"text", PromptKind::kText}}),
+      {{"ids", PromptKind::kIds}, {"words", PromptKind::kWords}, {"text", PromptKind::kText}},
       "ids: random token ids (default); words: random words of one token each, as ids; text: the same as text");
   app.add_option("--shared-prefix", workload.shared_prefix, "tokens in front of each prompt that others have too")
       ->check(CLI::Range(0, 10'000'000))
@@ -90,6 +95,8 @@ void add_workload(CLI::App& app, BenchOptions& options) {
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
   app.add_flag("--ignore-eos,!--stop-at-eos", workload.ignore_eos, "end tokens are ordinary tokens (default)");
+  app.add_option("--stop", workload.stop, "an answer ends before this text; may be given several times")
+      ->allow_extra_args(false);
   app.add_option("--n", workload.n, "answers to each prompt")->check(CLI::Range(1, 4096))->capture_default_str();
   app.add_option("--temperature", workload.temperature, "of the sampling")->capture_default_str();
   app.add_option("--top-p", workload.top_p, "of the sampling");
@@ -124,10 +131,9 @@ void add_outputs(CLI::App& app, BenchOptions& options) {
 
 // What bench and bench sweep have in common.
 void add_common(CLI::App& app, BenchOptions& options) {
-  add_parsed(
+  add_choice<std::optional<ArrivalKind>, ArrivalKind>(
       app, "--arrivals", options.arrivals,
-      one_of<ArrivalKind>(
-          {{"poisson", ArrivalKind::kPoisson}, {"gamma", ArrivalKind::kGamma}, {"constant", ArrivalKind::kConstant}}),
+      {{"poisson", ArrivalKind::kPoisson}, {"gamma", ArrivalKind::kGamma}, {"constant", ArrivalKind::kConstant}},
       "open loop: poisson, gamma or constant gaps (default poisson)");
   app.add_option("--burstiness", options.burstiness,
                  "shape of gamma gaps: below 1 burstier than poisson, above smoother")
@@ -146,9 +152,9 @@ void add_common(CLI::App& app, BenchOptions& options) {
   app.option_defaults()->group("Results");
   add_outputs(app, options);
   app.option_defaults()->group("Connection");
-  add_parsed(app, "--api", options.api, one_of<Api>({{"grpc", Api::kGrpc}, {"openai", Api::kOpenAi}}),
-             "grpc (default), or openai: any server with OpenAI's completions over HTTP, by default at " +
-                 std::string(kDefaultHttpAddress));
+  add_choice<Api, Api>(app, "--api", options.api, {{"grpc", Api::kGrpc}, {"openai", Api::kOpenAi}},
+                       "grpc (default), or openai: any server with OpenAI's completions over HTTP, by default at " +
+                           std::string(kDefaultHttpAddress));
   options.connection.add_to(app);
   app.add_option("--connections", options.connections, "connections, used in turn; with openai opened ahead")
       ->check(CLI::Range(1, 1024))
@@ -178,6 +184,14 @@ void settle(const CLI::App& app, BenchOptions& options, bool has_rate) {
   }
 }
 
+// Those of bench are not those of bench sweep: there they would be read and dropped.
+void refuse_options_before(const CLI::App& subcommand, const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() == 0) continue;
+    throw CLI::ValidationError(option->get_name(), "options go behind " + subcommand.get_name());
+  }
+}
+
 }  // namespace
 
 void BenchOptions::add_to(CLI::App& app) {
@@ -196,13 +210,16 @@ void BenchOptions::add_to(CLI::App& app) {
   for (const char* lengths : {"--prompt-tokens", "--output-tokens", "--shared-prefix"}) {
     trace->excludes(app.get_option(lengths));
   }
-  app.callback([this, &app] { settle(app, *this, rate.has_value()); });
+  app.callback([this, &app] {
+    for (const CLI::App* subcommand : app.get_subcommands()) return refuse_options_before(*subcommand, app);
+    settle(app, *this, rate.has_value());
+  });
 }
 
 void SweepOptions::add_to(CLI::App& app) {
   app.option_defaults()->group("When requests are sent");
-  add_parsed(app, "--over", over_rate, one_of<bool>({{"concurrency", false}, {"rate", true}}),
-             "what rises: concurrency (closed loops, default) or rate (open loops)");
+  add_choice<bool, bool>(app, "--over", over_rate, {{"concurrency", false}, {"rate", true}},
+                         "what rises: concurrency (closed loops, default) or rate (open loops)");
   auto* list = app.add_option("--points", points, "values, with commas between them, all of which are run")
                    ->delimiter(',')
                    ->check(number_in(1e-4, 1e6));

@@ -45,6 +45,7 @@ v1::GenerateRequest to_message(const RequestSpec& spec) {
   sampling.set_seed(spec.seed);
   request.mutable_stopping()->set_max_tokens(spec.max_tokens);
   request.mutable_stopping()->set_ignore_eos(spec.ignore_eos);
+  for (const std::string& stop : spec.stop) request.mutable_stopping()->add_stop(stop);
   if (spec.n != 1) request.set_n(spec.n);
   request.set_tenant(spec.tenant);
   return request;

@@ -29,13 +29,18 @@ bool keeps_up(const Summary& summary) {
 
 }  // namespace
 
-std::optional<std::size_t> find_knee(const std::vector<SweepPoint>& points, bool over_rate) {
-  std::optional<std::size_t> knee;
+std::optional<Knee> find_knee(const std::vector<SweepPoint>& points, bool over_rate) {
+  std::optional<Knee> knee;
   for (std::size_t i = 0; i < points.size(); ++i) {
     const Summary& summary = points[i].summary;
-    if (summary.partial || summary.num_ok == 0) continue;
-    if (!over_rate && throughput(summary) >= kKneeShare * best(points, points.size())) return i;
-    if (over_rate && keeps_up(summary)) knee = i;
+    if (summary.partial) continue;
+    const bool is_good =
+        over_rate ? keeps_up(summary) : throughput(summary) >= kKneeShare * best(points, points.size());
+    if (summary.num_ok > 0 && is_good && (over_rate || !knee)) {
+      knee = Knee{i, false};
+    } else if (knee) {
+      knee->is_reached = true;
+    }
   }
   return knee;
 }

@@ -165,7 +165,9 @@ LoadTest::Run LoadTest::run(const BenchOptions& options, const std::string& titl
   }
   client.cores = std::min(available_cores(), options.threads);
   out.summary = summarize(out.records, result, plan.arrivals.has_value(),
-                          {options.warmup_s, options.cooldown_s, options.goals}, std::move(client));
+                          {options.warmup_s, options.cooldown_s, options.goals,
+                           /*expects_cached=*/options.workload.shared_prefix > 0 || !trace_.empty()},
+                          std::move(client));
   return out;
 }
 
@@ -189,6 +191,8 @@ nlohmann::json LoadTest::describe(const BenchOptions& options) const {
                      {"api", options.api == Api::kOpenAi ? "openai" : "grpc"},
                      {"seed", workload.seed},
                      {"connections", options.connections},
+                     {"client_threads", options.threads},
+                     {"max_failed", options.max_failed_percent},
                      {"prompts", name(prompts_)},
                      {"ignore_eos", workload.ignore_eos},
                      {"n", workload.n},
@@ -205,19 +209,21 @@ nlohmann::json LoadTest::describe(const BenchOptions& options) const {
     out["shared_prefix"] = workload.shared_prefix;
     out["prefixes"] = workload.prefixes;
   }
+  if (workload.top_p) out["top_p"] = *workload.top_p;
+  if (workload.top_k) out["top_k"] = *workload.top_k;
+  if (!workload.stop.empty()) out["stop"] = workload.stop;
+  if (!workload.tenant.empty()) out["tenant"] = workload.tenant;
   if (workload.deadline) out["deadline_ms"] = workload.deadline->count();
   if (options.rate) {
     out["rate"] = *options.rate;
     out["arrivals"] = name(arrival_kind(options));
     if (options.burstiness) out["burstiness"] = *options.burstiness;
-  } else if (options.trace_file.empty() || options.concurrency) {
-    out["concurrency"] = options.concurrency.value_or(kDefaultConcurrency);
   }
+  const SendPlan plan = this->plan(options);
+  if (!plan.arrivals) out["concurrency"] = plan.concurrency;
   if (options.max_concurrency) out["max_concurrency"] = *options.max_concurrency;
   if (options.duration_s) out["duration_s"] = *options.duration_s;
-  if (options.num_requests || (!options.duration_s && options.trace_file.empty())) {
-    out["num_requests"] = options.num_requests.value_or(kDefaultRequests);
-  }
+  if (plan.num_requests) out["num_requests"] = *plan.num_requests;
   return out;
 }
 

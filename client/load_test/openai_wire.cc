@@ -131,6 +131,7 @@ std::string completion_body(const RequestSpec& request, const std::string& model
   } else {
     out["prompt"] = request.prompt;
   }
+  if (!request.stop.empty()) out["stop"] = request.stop;
   if (request.n != 1) out["n"] = request.n;
   if (request.top_p) out["top_p"] = *request.top_p;
   constexpr std::uint64_t kSeedBits = ~std::uint64_t{0} >> 1U;

@@ -31,9 +31,9 @@ std::string http_request(const HttpAddress& address, const std::string& api_key,
                          std::string_view body);
 
 // The body of POST /v1/completions, streamed. Beyond OpenAI's own fields (prompt, which may be token ids, max_tokens,
-// temperature, top_p, n, seed, stream, stream_options.include_usage) it has those that only some servers know, each
-// only when it is asked for: ignore_eos (vLLM, SGLang, llama-server, folio), top_k (the same), tenant (folio). n and
-// seed are left out at 1 and 0, and a seed has 63 bits, since servers keep it in a signed number.
+// temperature, top_p, n, seed, stop, stream, stream_options.include_usage) it has those that only some servers know,
+// each only when it is asked for: ignore_eos (vLLM, SGLang, llama-server, folio), top_k (the same), tenant (folio). n
+// and seed are left out at 1 and 0, and a seed has 63 bits, since servers keep it in a signed number.
 std::string completion_body(const RequestSpec& request, const std::string& model);
 
 // Forms of POST /tokenize: vLLM's, SGLang's and folio's `prompt`, llama-server's `content`.

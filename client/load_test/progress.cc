@@ -1,12 +1,15 @@
 #include "client/load_test/progress.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <utility>
 
 #include "client/statistics.h"
+#include "client/text.h"
 
 namespace folio::client {
 namespace {
@@ -19,6 +22,13 @@ constexpr std::size_t kMostTtfts = 200;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Of a terminal, which may change; one that does not say has them all.
+std::size_t columns(int terminal) {
+  winsize size{};
+  const bool is_known = ioctl(terminal, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return is_known ? size.ws_col : std::numeric_limits<std::size_t>::max();
 }
 
 }  // namespace
@@ -86,7 +96,9 @@ void Progress::show() {
   std::unique_lock lock(mutex_);
   while (!quit_changed_.wait_for(lock, kInterval, [this] { return quit_; })) {
     lock.unlock();
-    std::fprintf(stderr, "\r%s%s\033[K", title_.c_str(), progress_line(state()).c_str());
+    // The last column stays free: behind a full line \033[K would clear its last character.
+    const std::string line = cut_to_width(title_ + progress_line(state()), columns(STDERR_FILENO) - 1);
+    std::fprintf(stderr, "\r%s\033[K", line.c_str());
     lock.lock();
   }
 }

@@ -20,14 +20,27 @@ long long ll(std::int64_t value) {
   return value;
 }
 
-void print_counts(const Summary& s, std::string& out) {
-  if (s.partial) out += "PARTIAL: interrupted\n";
-  print(out, "requests: %lld ok, %lld empty, %lld failed, %lld aborted in %.2f s\n", ll(s.num_ok), ll(s.num_empty),
-        ll(s.num_failed), ll(s.num_aborted), s.duration_s);
+// A line for each kind of failure, with the first one's words.
+std::string errors_text(const Summary& s) {
+  std::string out;
   for (const auto& [kind, count] : s.errors) {
     const std::string& words = s.first_messages.at(kind);
     out += "  " + kind + ": " + std::to_string(count) + ", first: " + (words.empty() ? "(no message)" : words) + "\n";
   }
+  return out;
+}
+
+std::string rate(const char* format, const std::optional<double>& value) {
+  std::string out;
+  if (value) print(out, format, *value);
+  return out;
+}
+
+void print_counts(const Summary& s, std::string& out) {
+  if (s.partial) out += "PARTIAL: interrupted\n";
+  print(out, "requests: %lld ok, %lld empty, %lld failed, %lld aborted in %.2f s\n", ll(s.num_ok), ll(s.num_empty),
+        ll(s.num_failed), ll(s.num_aborted), s.duration_s);
+  out += errors_text(s);
   if (s.num_cancelled > 0) print(out, "cancelled by us as asked: %lld\n", ll(s.num_cancelled));
   if (s.num_left_out > 0) {
     print(out, "left out, due in warm-up or cool-down: %lld (%lld of them empty or failed)\n", ll(s.num_left_out),
@@ -38,12 +51,16 @@ void print_counts(const Summary& s, std::string& out) {
 void print_rates(const Summary& s, std::string& out) {
   char over[48] = "";
   if (s.window_s != s.duration_s) std::snprintf(over, sizeof over, " over %.2f s", s.window_s);
-  print(out, "rates of %lld ok requests%s: %.2f requests/s, %.1f prompt tokens/s (%lld), %.1f output tokens/s (%lld)\n",
-        ll(s.num_ok), over, s.requests_per_second, s.prompt_tokens_per_second, ll(s.prompt_tokens),
+  char cached[48] = "";
+  if (s.cached_tokens > 0) std::snprintf(cached, sizeof cached, ", %lld of them cached", ll(s.cached_tokens));
+  print(out,
+        "rates of %lld ok requests%s: %.2f requests/s, %.1f prompt tokens/s (%lld%s), %.1f output tokens/s (%lld)\n",
+        ll(s.num_ok), over, s.requests_per_second, s.prompt_tokens_per_second, ll(s.prompt_tokens), cached,
         s.output_tokens_per_second, ll(s.output_tokens));
   if (s.open_loop) {
-    print(out, "open loop: %.2f requests/s were due, %.2f were sent, %lld later than %.0f ms, %lld never\n",
-          s.due_per_second, s.sent_per_second, ll(s.num_late), kLateMs, ll(s.num_missed));
+    print(out, "open loop: %s%s%lld later than %.0f ms, %lld never\n",
+          rate("%.2f requests/s were due, ", s.due_per_second).c_str(),
+          rate("%.2f were sent, ", s.sent_per_second).c_str(), ll(s.num_late), kLateMs, ll(s.num_missed));
   }
   if (!s.goals.empty()) {
     print(out, "goodput %s: %lld requests (%.1f %%), %.2f requests/s, %.1f output tokens/s\n", to_text(s.goals).c_str(),
@@ -84,9 +101,7 @@ void print_warnings(const Summary& s, std::string& out) {
     print(out, "warning: %lld requests were sent more than %.0f ms after they were due, p99 of all %.1f ms\n",
           ll(s.num_late), kLateMs, s.send_delay_ms.percentile(99));
   }
-  for (const std::string& reason : s.saturation()) {
-    out += "warning: the client itself may be the bottleneck: " + reason + "\n";
-  }
+  for (const std::string& warning : s.warnings()) out += "warning: " + warning + "\n";
 }
 
 Json client_json(const Summary& s) {
@@ -130,6 +145,13 @@ std::string quoted(const std::string& cell) {
 }
 
 }  // namespace
+
+std::string failures_text(const Summary& s) {
+  std::string out = errors_text(s);
+  if (s.num_empty > 0) print(out, "  empty: %lld\n", ll(s.num_empty));
+  if (s.num_missed > 0) print(out, "  never sent: %lld\n", ll(s.num_missed));
+  return out;
+}
 
 std::string to_text(const Summary& summary) {
   std::string out;
@@ -184,10 +206,9 @@ nlohmann::json to_json(const Summary& s) {
            {"send_delay_ms", to_json(s.send_delay_ms)},
            {"client", client_json(s)}};
   if (s.open_loop) {
-    out["open_loop"] = {{"due_per_second", s.due_per_second},
-                        {"sent_per_second", s.sent_per_second},
-                        {"num_due_in_second_half", s.num_due_in_second_half},
-                        {"backlog_growth", s.backlog_growth}};
+    out["open_loop"] = {{"num_due_in_second_half", s.num_due_in_second_half}, {"backlog_growth", s.backlog_growth}};
+    if (s.due_per_second) out["open_loop"]["due_per_second"] = *s.due_per_second;
+    if (s.sent_per_second) out["open_loop"]["sent_per_second"] = *s.sent_per_second;
   }
   if (!s.goals.empty()) {
     out["goodput"] = {{"limits", to_text(s.goals)},
@@ -215,7 +236,7 @@ std::string to_csv(const Labels& labels, const std::vector<Summary>& summaries) 
     for (const auto& [name, values] : labels) out += quoted(values[row]) + ",";
     for (const char* name : kScalars) out += json.at(name).dump() + ",";
     const auto optional = [&](const char* group, const char* name) {
-      out += (json.contains(group) ? json.at(group).at(name).dump() : "") + ",";
+      out += (json.contains(group) && json.at(group).contains(name) ? json.at(group).at(name).dump() : "") + ",";
     };
     optional("open_loop", "due_per_second");
     optional("open_loop", "sent_per_second");

@@ -15,6 +15,10 @@ namespace folio::client {
 // beside each, and warnings.
 std::string to_text(const Summary& summary);
 
+// What the failed share of a summary is made of: a line for each kind of failure with the first one's words, and for
+// empty requests and those never sent.
+std::string failures_text(const Summary& summary);
+
 nlohmann::json to_json(const Summary& summary);
 
 // One header and a row for each summary, the same columns whatever is in it; a figure without samples is empty.

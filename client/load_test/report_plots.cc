@@ -34,7 +34,8 @@ Points percentile_curve(const Samples& samples) {
   return points;
 }
 
-// Requests that were sent and have not ended, at each change.
+// Requests that were sent and have not ended: the number before and after each change, so that lines between the points
+// are its steps.
 Points under_way(const std::vector<RequestRecord>& records) {
   std::vector<std::pair<double, int>> changes;
   for (const RequestRecord& record : records) {
@@ -44,7 +45,10 @@ Points under_way(const std::vector<RequestRecord>& records) {
   std::sort(changes.begin(), changes.end());
   Points points;
   double count = 0;
-  for (const auto& [at_s, change] : changes) points.emplace_back(at_s, count += change);
+  for (const auto& [at_s, change] : changes) {
+    points.emplace_back(at_s, count);
+    points.emplace_back(at_s, count += change);
+  }
   return points;
 }
 

@@ -42,7 +42,7 @@ SteadyTime Runner::at(double seconds) const {
 
 RunResult Runner::run() {
   if (plan_.num_requests != 0) upcoming_ = workload_.request(0);
-  start_ = last_due_ = now();
+  start_ = now();
   end_of_sending_ = plan_.duration_s ? at(*plan_.duration_s) : kNever;
   for (int i = 0; i < plan_.concurrency; ++i) {
     free_since_.push(at(arrivals_ ? 0 : plan_.ramp_s * i / plan_.concurrency));
@@ -65,10 +65,10 @@ RunResult Runner::run() {
     send(arrivals_ ? arrival_ : what.until, what.until);
   }
   const auto seconds = [this](SteadyTime time) { return std::chrono::duration<double>(time - start_).count(); };
-  const bool all_sent = plan_.num_requests == num_sent_;
+  const bool no_more_due = arrivals_ && arrival_ == kNever;
+  result.all_sent = plan_.num_requests == num_sent_ || no_more_due;
   result.sending_s = seconds(now());
-  result.timed_out = plan_.duration_s && !all_sent && result.sending_s >= *plan_.duration_s;
-  result.due_span_s = all_sent ? seconds(last_due_) : result.sending_s;
+  result.timed_out = plan_.duration_s && plan_.num_requests != num_sent_ && result.sending_s >= *plan_.duration_s;
   result.num_missed = count_missed();
   wait_for_ends();
   result.duration_s = last_end_s_;
@@ -97,7 +97,6 @@ Runner::Next Runner::next(SteadyTime now) const {
 
 void Runner::send(SteadyTime due, SteadyTime ready) {
   if (plan_.concurrency > 0) free_since_.pop();
-  last_due_ = due;
   if (arrivals_) advance_arrival();
   auto owned = std::make_unique<StreamRecord>(num_sent_, std::move(upcoming_), ended_);
   StreamRecord& stream = *owned;

@@ -31,7 +31,7 @@ struct SendPlan {
 struct RunResult {
   double duration_s = 0;   // from the start of the load to the end of the last request
   double sending_s = 0;    // from the start until nothing more was to be sent
-  double due_span_s = 0;   // likewise in the time of the plan: until the last request that it has was due
+  bool all_sent = false;   // sending ended with the last request of the plan
   bool stopped = false;    // by stop()
   bool timed_out = false;  // sending ended since the plan's duration was over
   // Open loop with a limit of concurrency: requests that were due before the end and were never sent.
@@ -78,7 +78,6 @@ class Runner {
   SteadyTime start_{};
   SteadyTime end_of_sending_{};
   double last_end_s_ = 0;
-  SteadyTime last_due_{};
   std::optional<Arrivals> arrivals_;
   SteadyTime arrival_{};  // open: when the next request is due
   std::int64_t num_sent_ = 0;

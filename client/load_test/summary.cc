@@ -93,6 +93,21 @@ void add_rates(const std::vector<RequestRecord>& records, const Window& window, 
   }
 }
 
+// Requests a second by one of their times. Where the sending ended with the last request, its gap to the next is not
+// known: n of them have n - 1 gaps. Else the sending's time is over all.
+std::optional<double> rate_of(const std::vector<RequestRecord>& records, double RequestRecord::*time,
+                              std::int64_t num_more, const RunResult& run) {
+  double count = static_cast<double>(records.size()) + static_cast<double>(num_more);
+  double span_s = run.sending_s;
+  if (run.all_sent && !records.empty()) {
+    const auto [first, last] = std::minmax_element(records.begin(), records.end(),
+                                                   [time](const auto& a, const auto& b) { return a.*time < b.*time; });
+    span_s = *last.*time - *first.*time;
+    --count;
+  }
+  return count > 0 && span_s > 0 ? std::optional(count / span_s) : std::nullopt;
+}
+
 // A moment's backlog is what was due by then and has not ended by then, sent or not.
 void add_backlog(const std::vector<RequestRecord>& records, const RunResult& run, Summary& out) {
   const double middle_s = run.sending_s / 2;
@@ -139,6 +154,19 @@ std::vector<std::string> Summary::saturation() const {
   return reasons;
 }
 
+std::vector<std::string> Summary::warnings() const {
+  std::vector<std::string> out;
+  if (!expects_cached && cached_tokens > prompt_tokens - cached_tokens) {
+    out.emplace_back(
+        "more than half of the prompt tokens were in the server's cache, though no --shared-prefix was asked for: an "
+        "earlier run with the same --seed?");
+  }
+  for (const std::string& reason : saturation()) {
+    out.push_back("the client itself may be the bottleneck: " + reason);
+  }
+  return out;
+}
+
 Summary summarize(const std::vector<RequestRecord>& records, const RunResult& run, bool open_loop,
                   const SummaryOptions& options, ClientLoad client) {
   Summary out;
@@ -147,6 +175,7 @@ Summary summarize(const std::vector<RequestRecord>& records, const RunResult& ru
   out.duration_s = run.duration_s;
   out.num_missed = run.num_missed;
   out.goals = options.goals;
+  out.expects_cached = options.expects_cached;
   out.client = std::move(client);
   const Window window{options.warmup_s, (run.timed_out ? run.sending_s : run.duration_s) - options.cooldown_s};
   out.window_s = window.length();
@@ -161,9 +190,8 @@ Summary summarize(const std::vector<RequestRecord>& records, const RunResult& ru
   }
   add_rates(records, window, out);
   add_backlog(records, run, out);
-  out.due_per_second =
-      per_second(static_cast<double>(records.size()) + static_cast<double>(run.num_missed), run.due_span_s);
-  out.sent_per_second = per_second(static_cast<double>(records.size()), run.sending_s);
+  out.due_per_second = rate_of(records, &RequestRecord::due_s, run.num_missed, run);
+  out.sent_per_second = rate_of(records, &RequestRecord::sent_s, 0, run);
   return out;
 }
 

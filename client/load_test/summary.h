@@ -27,6 +27,7 @@ struct SummaryOptions {
   double warmup_s = 0;    // requests that were due in the first seconds are left out
   double cooldown_s = 0;  // and those due in the last ones of the window
   std::vector<Goal> goals;
+  bool expects_cached = false;  // the load itself has prompts that begin alike
 };
 
 struct Summary {
@@ -48,15 +49,17 @@ struct Summary {
 
   // Of ok requests.
   std::int64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;
+  bool expects_cached = false;         // SummaryOptions'
   std::int64_t num_estimated = 0;      // requests whose tokens are those of their text
   std::int64_t num_uncounted = 0;      // and those whose tokens are not known at all
   std::int64_t num_counts_differ = 0;  // the server's usage is not the number of ids that came
   double requests_per_second = 0, prompt_tokens_per_second = 0, output_tokens_per_second = 0;
   double peak_output_tokens_per_second = 0;
-  Samples ttft_ms, itl_ms, tpot_ms, e2e_ms;        // from when a request was due
-  Samples ttft_from_sent_ms, e2e_from_sent_ms;     // the same from when it was sent
-  Samples send_delay_ms, own_delay_ms;             // of all requests in the window
-  double due_per_second = 0, sent_per_second = 0;  // open loop
+  Samples ttft_ms, itl_ms, tpot_ms, e2e_ms;     // from when a request was due
+  Samples ttft_from_sent_ms, e2e_from_sent_ms;  // the same from when it was sent
+  Samples send_delay_ms, own_delay_ms;          // of all requests in the window
+  // Open loop. None: of a single request, or of several at one moment, there is no rate.
+  std::optional<double> due_per_second, sent_per_second;
   // Requests that were due in the second half of the sending, and by how many more were due and not ended at its end
   // than at its middle.
   std::int64_t num_due_in_second_half = 0, backlog_growth = 0;
@@ -72,6 +75,9 @@ struct Summary {
   double good_share() const;
   // Why the client itself may have been the bottleneck; empty: it was not.
   std::vector<std::string> saturation() const;
+  // What makes all the figures doubtful: that, and prompts found in the server's cache although the load has no two
+  // that begin alike.
+  std::vector<std::string> warnings() const;
 };
 
 inline constexpr double kLateMs = 100;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -36,19 +37,25 @@ class Sweep {
       run_point(*load, i);
       if (test_->signal() != 0) break;
     }
-    const std::optional<std::size_t> knee = find_knee(points_, options_.over_rate);
+    const std::optional<Knee> knee = find_knee(points_, options_.over_rate);
     std::printf("%s\n", knee_words(knee).c_str());
     std::fflush(stdout);
     write_files(knee);
     if (test_->signal() != 0) return 128 + test_->signal();
-    for (const SweepPoint& point : points_) {
-      if (point.summary.num_ok > 0) return test_->lost_records() ? kExitFailed : kExitOk;
-    }
-    return kExitFailed;
+    return exit_code();
   }
 
  private:
   const char* unit() const { return options_.over_rate ? "rate" : "concurrency"; }
+
+  int exit_code() const {
+    const auto any = [this](const auto& holds) {
+      return std::any_of(points_.begin(), points_.end(), [&](const SweepPoint& point) { return holds(point.summary); });
+    };
+    if (test_->lost_records() || !any([](const Summary& s) { return s.num_ok > 0; })) return kExitFailed;
+    const double allowed = options_.bench.max_failed_percent;
+    return any([allowed](const Summary& s) { return 100 * s.failed_share() > allowed; }) ? kExitManyFailed : kExitOk;
+  }
 
   std::optional<double> next_load(std::size_t number) const {
     if (!options_.points.empty()) {
@@ -61,7 +68,7 @@ class Sweep {
     return load;
   }
 
-  void run_point(double load, std::size_t i) {
+  BenchOptions options_of(double load, std::size_t i) const {
     BenchOptions bench = options_.bench;
     if (options_.over_rate) {
       bench.rate = load;
@@ -71,6 +78,11 @@ class Sweep {
     if (!bench.duration_s && !bench.num_requests) bench.duration_s = kPointSeconds;
     // Other prompts at each point, or the server's prefix cache would make the later ones faster.
     bench.workload.seed += i;
+    return bench;
+  }
+
+  void run_point(double load, std::size_t i) {
+    const BenchOptions bench = options_of(load, i);
     const nlohmann::json label{{unit(), load}};
     points_.push_back({load, test_->run(bench, std::string(unit()) + " " + number(load) + ": ", &label).summary});
     print_row(points_.back());
@@ -91,9 +103,8 @@ class Sweep {
                 cell(itl, itl.p99).c_str(), cell(e2e, e2e.p50).c_str(), 100 * s.failed_share());
     if (!s.goals.empty()) std::printf("  %5.1f %%", 100 * s.good_share());
     std::printf("%s\n", s.partial ? "  PARTIAL" : "");
-    for (const std::string& reason : s.saturation()) {
-      std::printf("  warning: the client itself may be the bottleneck: %s\n", reason.c_str());
-    }
+    std::printf("%s", failures_text(s).c_str());
+    for (const std::string& warning : s.warnings()) std::printf("  warning: %s\n", warning.c_str());
     std::fflush(stdout);
   }
   static std::string number_of(double value) {
@@ -102,25 +113,32 @@ class Sweep {
     return text;
   }
 
-  std::string knee_words(std::optional<std::size_t> knee) const {
-    if (!knee)
-      return std::string("no knee: ") + (options_.over_rate ? "the server kept up with no rate" : "no complete point");
-    const std::string at = std::string(unit()) + " " + number(points_[*knee].load);
-    if (*knee + 1 == points_.size()) return "the knee was not reached: " + at + " is the best point and the last";
-    return "knee: " + at;
+  std::string knee_words(const std::optional<Knee>& knee) const {
+    if (!knee) {
+      const bool any_complete =
+          std::any_of(points_.begin(), points_.end(), [](const SweepPoint& point) { return !point.summary.partial; });
+      if (!any_complete) return "no knee: no complete point";
+      return options_.over_rate ? "no knee: the server kept up with no rate" : "no knee: no request ended well";
+    }
+    const std::string at = std::string(unit()) + " " + number(points_[knee->point].load);
+    if (knee->is_reached) return "knee: " + at;
+    return "the knee was not reached: " + at + " is the last complete point, and the best";
   }
 
-  void write_files(std::optional<std::size_t> knee) {
+  void write_files(const std::optional<Knee>& knee) {
     if (json_) {
-      nlohmann::json out{{"over", unit()}, {"options", test_->describe(options_.bench)}};
-      for (const char* key : {"concurrency", "num_requests"}) out["options"].erase(key);
+      const double first = options_.points.empty() ? options_.from : options_.points.front();
+      nlohmann::json out{{"over", unit()}, {"options", test_->describe(options_of(first, 0))}};
+      out["options"].erase(unit());
       out["points"] = nlohmann::json::array();
       for (const SweepPoint& point : points_) {
         nlohmann::json one = to_json(point.summary);
         one[unit()] = point.load;
         out["points"].push_back(std::move(one));
       }
-      if (knee) out["knee"] = points_[*knee].load;
+      const bool is_reached = knee && knee->is_reached;
+      out["knee_reached"] = is_reached;
+      if (is_reached) out["knee"] = points_[knee->point].load;
       out["partial"] = test_->signal() != 0;
       json_->write(out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
     }
@@ -137,7 +155,7 @@ class Sweep {
     if (plot_) plot_->write(to_svg("folio-client bench sweep: " + test_->model().name, plots(knee)));
   }
 
-  std::vector<Plot> plots(std::optional<std::size_t> knee) const {
+  std::vector<Plot> plots(const std::optional<Knee>& knee) const {
     Plot latency{"latency against throughput", {"output tokens a second", false}, {"milliseconds", true}, {}, {}};
     Plot throughput{"throughput", {unit(), true}, {"output tokens a second", false}, {}, {}};
     const auto line = PlotSeries::Style::kLineAndPoints;
@@ -158,10 +176,10 @@ class Sweep {
       latency.series[4].points.emplace_back(x, point.summary.e2e_ms.figures().p50);
       throughput.series[0].points.emplace_back(point.load, x);
     }
-    if (knee) {
-      const std::string words = "knee: " + std::string(unit()) + " " + number(points_[*knee].load);
-      latency.marks.emplace_back(points_[*knee].summary.output_tokens_per_second, words);
-      throughput.marks.emplace_back(points_[*knee].load, words);
+    if (knee && knee->is_reached) {
+      const SweepPoint& point = points_[knee->point];
+      latency.marks.emplace_back(point.summary.output_tokens_per_second, knee_words(knee));
+      throughput.marks.emplace_back(point.load, knee_words(knee));
     }
     return {latency, throughput};
   }

@@ -18,6 +18,7 @@ struct RequestSpec {
   std::string text;
   std::int64_t max_tokens = 128;
   bool ignore_eos = true;
+  std::vector<std::string> stop;  // texts before which an answer ends
   int n = 1;
   float temperature = 1;
   std::optional<float> top_p;

@@ -59,6 +59,7 @@ PlannedRequest Workload::request(std::int64_t number) const {
   PlannedRequest planned;
   RequestSpec& spec = planned.spec;
   spec.ignore_eos = options_.ignore_eos;
+  spec.stop = options_.stop;
   spec.n = options_.n;
   spec.temperature = options_.temperature;
   spec.top_p = options_.top_p;

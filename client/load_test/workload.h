@@ -26,6 +26,7 @@ struct WorkloadOptions {
   int prefixes = 1;
   Lengths output_tokens{128};
   bool ignore_eos = true;
+  std::vector<std::string> stop;
   int n = 1;
   float temperature = 1;
   std::optional<float> top_p;

@@ -63,10 +63,11 @@ TEST(OpenAiWire, ARequestAsksForNoMoreThanItsSpec) {
   spec.top_k = 40;
   spec.seed = 0x8000'0000'0000'0005;
   spec.tenant = "t";
+  spec.stop = {"\n", "end"};
   EXPECT_EQ(json::parse(completion_body(spec, "")),
             json::parse(R"({"prompt":"hé�","max_tokens":7,"temperature":0.0,"stream":true,
                             "stream_options":{"include_usage":true},"ignore_eos":true,"n":2,"top_p":0.5,"top_k":40,
-                            "seed":5,"tenant":"t"})"));
+                            "seed":5,"tenant":"t","stop":["\n","end"]})"));
 }
 
 TEST(OpenAiWire, RequestsAsBytes) {

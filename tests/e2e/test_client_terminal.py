@@ -238,6 +238,9 @@ class Completion(unittest.TestCase):
     def test_commands_and_options(self):
         self.assertEqual(self.complete("ge"), ["generate"])
         self.assertEqual(self.complete("completion", ""), ["--help", "bash"])
+        self.assertEqual(self.complete("bench", "--api", ""), ["grpc", "openai"])
+        self.assertEqual(self.complete("bench", "--arrivals", "p"), ["poisson"])
+        self.assertEqual(self.complete("bench", "sweep", "--over", ""), ["concurrency", "rate"])
         self.assertEqual(self.complete("generate", "--max"), ["--max-tokens"])
         self.assertEqual(self.complete("chat", "--address", "host:1", "--sys"), ["--system"])
         self.assertEqual(self.complete("load", "--max"), [])

@@ -1,12 +1,15 @@
 """folio-client bench and bench sweep as a user runs them, against the real server."""
 
+import fcntl
 import json
 import os
 import pathlib
 import pty
 import signal
+import struct
 import subprocess
 import tempfile
+import termios
 import time
 import unittest
 import xml.etree.ElementTree
@@ -78,6 +81,27 @@ class LoadTest(ServerCase):
         self.assertEqual(self.server.load().output_tokens - before.output_tokens, over_http["output_tokens"])
         self.assertEqual(over_http["options"]["api"], "openai")
         self.assertGreater(over_http["client"]["read_lag_ms"]["count"], 0)
+
+    def test_answers_that_stop_strings_end_are_counted_as_the_server_does(self):
+        flags = ("--num-requests", 16, "--prompts", "words", "--prompt-tokens", 12, "--output-tokens", 40,
+                 "--stop", "e", "--stop", ", ")
+        for more, port in (((), self.server.port), (("--api", "openai"), self.server.http_port)):
+            before = self.server.load()
+            summary, records = self.bench(*flags, *more, "--n", 2, address=f"127.0.0.1:{port}")
+            after = self.server.wait_idle()
+            self.assertEqual(summary["num_ok"], 16, more)
+            self.assertEqual(summary["options"]["stop"], ["e", ", "])
+            self.assertEqual(summary["output_tokens"], after.output_tokens - before.output_tokens, more)
+            self.assertEqual(summary["output_tokens"], sum(record["output_tokens"] for record in records), more)
+            self.assertLess(summary["output_tokens"], 16 * 2 * 40, "no answer was stopped")
+            self.assertEqual(summary["num_counts_differ"], 0, more)
+
+    def test_a_seed_that_ran_before_is_told(self):
+        flags = ("--num-requests", 4, "--prompt-tokens", 64, "--output-tokens", 2, "--seed", 4711)
+        self.bench(*flags)
+        done = subprocess.run(self.command(*flags), capture_output=True, text=True, timeout=60)
+        self.assertRegex(done.stdout, r"prompt tokens/s \(256, \d+ of them cached\)")
+        self.assertIn("warning: more than half of the prompt tokens were in the server's cache", done.stdout)
 
     def test_cancels_leave_the_server_idle(self):
         summary, records = self.bench("--concurrency", 8, "--num-requests", 40, "--prompt-tokens", 8,
@@ -164,6 +188,18 @@ class LoadTest(ServerCase):
         self.assertRegex(shown, r"\r\d+\.\d s  \d+ requests  \d+\.\d/s  in flight [0-2]  0 failed  TTFT p50 \d+ ms")
         self.assertTrue(shown.endswith("\r\x1b[K"))
 
+    def test_progress_fits_the_terminal(self):
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 30, 0, 0))
+        client = subprocess.Popen(self.command("--concurrency", 2, "--duration", 2, "--prompt-tokens", 8,
+                                               "--output-tokens", 10), stdout=subprocess.PIPE, stderr=theirs)
+        os.close(theirs)
+        client.communicate(timeout=30)
+        lines = os.read(ours, 1 << 16).decode().replace("\x1b[K", "").split("\r")
+        os.close(ours)
+        self.assertRegex(lines[1], r"^\d+\.\d s  \d+ requests")
+        self.assertEqual(max(map(len, lines)), 29)
+
     def test_sweep(self):
         out = self.folder / "sweep.json"
         done = subprocess.run(self.command("sweep", "--points", "1,4", "--num-requests", "8", "--prompt-tokens", "8",
@@ -176,6 +212,27 @@ class LoadTest(ServerCase):
         self.assertEqual([point["num_ok"] for point in json.loads(out.read_text())["points"]], [8, 8])
         xml.etree.ElementTree.parse(self.folder / "sweep.svg")
 
+    def test_sweep_over_rate(self):
+        out = self.folder / "sweep.json"
+        done = subprocess.run(self.command("sweep", "--over", "rate", "--points", "2,4", "--num-requests", 4,
+                                           "--arrivals", "constant", "--prompt-tokens", 8, "--output-tokens", 4,
+                                           "--seed", 31, "--json", out),
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"(?m)^rate .*\n2 +4 .*\n4 +4 .*\n")
+        result = json.loads(out.read_text())
+        self.assertEqual((result["over"], result["options"]["arrivals"]), ("rate", "constant"))
+        for point, rate in zip(result["points"], (2, 4), strict=True):
+            self.assertEqual((point["rate"], point["num_ok"]), (rate, 4))
+            self.assertAlmostEqual(point["open_loop"]["due_per_second"], rate, places=6)
+
+    def test_a_sweep_tells_why_requests_failed(self):
+        done = subprocess.run(self.command("sweep", "--points", "1,2", "--num-requests", 2, "--prompt-tokens", 9000),
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, r"(?m)^2 .* 100\.0 %\n  INVALID_ARGUMENT: 2, first: .*9,?00")
+        self.assertIn("no knee: no request ended well", done.stdout)
+
     def test_wrong_command_lines(self):
         for flags, complaint in ((("--rate", "5", "--concurrency", "2"), "--rate excludes --concurrency"),
                                  (("--prompt-tokens", "normal:5"), "--prompt-tokens: 'normal' is not one of"),
@@ -184,6 +241,10 @@ class LoadTest(ServerCase):
             done = subprocess.run(self.command(*flags), capture_output=True, text=True, timeout=30)
             self.assertEqual(done.returncode, 2, flags)
             self.assertIn(complaint, done.stderr)
+        done = subprocess.run([CLIENT, "bench", "--address", "x:1", "sweep", "--points", "1,2"], capture_output=True,
+                              text=True, timeout=30)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--address: options go behind sweep", done.stderr)
         gone = subprocess.run([CLIENT, "bench", "--address", "127.0.0.1:1"], capture_output=True, text=True, timeout=30)
         self.assertEqual(gone.returncode, 4)
         self.assertIn("no server at 127.0.0.1:1", gone.stderr)

@@ -27,6 +27,7 @@ namespace {
 using namespace std::chrono_literals;
 using namespace folio::testing;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // C02: 30 % end without a token, 10 % break, 5 % send usage alone.
@@ -333,6 +334,36 @@ TEST(Bench, EveryFileOfAResultIsThere) {
   EXPECT_THAT(out.plot, AllOf(HasSubstr("<svg"), HasSubstr("time to first token"), HasSubstr("percentiles")));
   EXPECT_EQ(out.records.size(), 20U);
   EXPECT_EQ(out.records[0]["output_tokens"], 5);
+}
+
+// Whoever has the file can run the load again.
+TEST(Bench, TheResultSaysWithWhichFlags) {
+  const MockServer server([](int, const v1::GenerateRequest& request, auto&, Writer& writer) {
+    EXPECT_THAT(request.stopping().stop(), ElementsAre("end", ", "));
+    return answer_at_once(writer, 5);
+  });
+  BenchOptions options = small_bench(4, 2);
+  options.workload.top_p = 0.5F;
+  options.workload.top_k = 40;
+  options.workload.tenant = "t";
+  options.workload.stop = {"end", ", "};
+  options.max_failed_percent = 25;
+  options.threads = options.connections = 2;
+  nlohmann::json said = bench(server, options).json["options"];
+  EXPECT_EQ(said["top_p"], 0.5);
+  EXPECT_EQ(said["top_k"], 40);
+  EXPECT_EQ(said["tenant"], "t");
+  EXPECT_EQ(said["stop"], nlohmann::json({"end", ", "}));
+  EXPECT_EQ(said["max_failed"], 25);
+  EXPECT_EQ(said["client_threads"], 2);
+
+  const TempFolder folder;
+  options.num_requests.reset();
+  options.concurrency.reset();
+  options.trace_file = folder.write("trace.jsonl", R"({"prompt": "a b", "output_tokens": 3})");
+  said = bench(server, options).json["options"];
+  EXPECT_EQ(said["concurrency"], 8);
+  EXPECT_EQ(said["num_requests"], 1);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 namespace folio::client {
 namespace {
 
@@ -15,9 +17,17 @@ SweepPoint point(double load, double tokens_per_second, std::int64_t due = 100, 
   return out;
 }
 
+// {place, reached}, {-1, false}: none.
+std::pair<int, bool> knee(const std::vector<SweepPoint>& points, bool over_rate) {
+  const std::optional<Knee> found = find_knee(points, over_rate);
+  return found ? std::pair(static_cast<int>(found->point), found->is_reached) : std::pair(-1, false);
+}
+
+constexpr std::pair<int, bool> kNone{-1, false};
+
 TEST(Knee, OverConcurrencyTheFirstWithNineTenthsOfTheBest) {
   const std::vector<SweepPoint> points = {point(1, 50), point(2, 95), point(4, 170), point(8, 185), point(16, 187)};
-  EXPECT_EQ(find_knee(points, false), 2U);  // 170 >= 0.9 * 187
+  EXPECT_EQ(knee(points, false), std::pair(2, true));  // 170 >= 0.9 * 187
   EXPECT_FALSE(is_past_knee({points.begin(), points.begin() + 3}, false, 10));
   EXPECT_FALSE(is_past_knee({points.begin(), points.begin() + 4}, false, 10));
   EXPECT_FALSE(is_past_knee(points, false, 10));  // 185 was 9 % above 170
@@ -28,10 +38,11 @@ TEST(Knee, OverConcurrencyTheFirstWithNineTenthsOfTheBest) {
 
 TEST(Knee, OverRateTheLastThatTheServerKeptUpWith) {
   const std::vector<SweepPoint> points = {point(1, 50, 10, 2), point(2, 99, 100, 10), point(4, 160, 100, 11)};
-  EXPECT_EQ(find_knee(points, true), 1U);
+  EXPECT_EQ(knee(points, true), std::pair(1, true));
+  EXPECT_EQ(knee({points.begin(), points.begin() + 2}, true), std::pair(1, false));
   EXPECT_TRUE(is_past_knee(points, true, 10));
   EXPECT_FALSE(is_past_knee({points.begin(), points.begin() + 2}, true, 10));
-  EXPECT_EQ(find_knee({point(8, 100, 100, 60)}, true), std::nullopt);
+  EXPECT_EQ(knee({point(8, 100, 100, 60)}, true), kNone);
 }
 
 TEST(Knee, FailuresEndASweep) {
@@ -44,10 +55,10 @@ TEST(Knee, FailuresEndASweep) {
 TEST(Knee, PartialAndEmptyPointsAreNone) {
   std::vector<SweepPoint> points = {point(1, 50), point(2, 90)};
   points[1].summary.partial = true;
-  EXPECT_EQ(find_knee(points, false), 0U);  // 90 is no complete point's
+  EXPECT_EQ(knee(points, false), std::pair(0, false));  // 90 is no complete point's, and more may be there
   points[0].summary.partial = true;
-  EXPECT_EQ(find_knee(points, false), std::nullopt);
-  EXPECT_EQ(find_knee({}, false), std::nullopt);
+  EXPECT_EQ(knee(points, false), kNone);
+  EXPECT_EQ(knee({}, false), kNone);
   EXPECT_FALSE(is_past_knee({}, false, 10));
 }
 

@@ -16,6 +16,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::Pair;
 
 // Due and sent at once; `tokens` tokens, the first after ttft_ms and the others with a gap of 10 ms.
 RequestRecord ok(double due_s, double ttft_ms, std::int64_t tokens) {
@@ -43,7 +44,7 @@ RequestRecord bad(Outcome outcome, const std::string& error = "", const std::str
 
 RunResult lasting(double seconds) {
   RunResult run;
-  run.duration_s = run.sending_s = run.due_span_s = seconds;
+  run.duration_s = run.sending_s = seconds;
   return run;
 }
 
@@ -264,6 +265,50 @@ TEST(Report, PlotsHoldTheirSeries) {
   EXPECT_NEAR(plots[1].series[0].points.back().second, 149, 1e-6);
   EXPECT_EQ(plots[2].series[0].points.size(), 6U);
   EXPECT_EQ(plots[3].series[0].points.back().second, 0);
+}
+
+// One under way from 1 s to 3 s, a second one from 2 s: steps, and no slopes.
+TEST(Report, RequestsUnderWayAreSteps) {
+  std::vector<RequestRecord> records = {ok(1, 100, 1), ok(2, 100, 1)};
+  records[0].end_s = records[1].end_s = 3;
+  const Plot plot = make_plots(of(records, 3), records)[3];
+  EXPECT_THAT(plot.series[0].points, ElementsAre(Pair(1, 0), Pair(1, 1), Pair(2, 1), Pair(2, 2), Pair(3, 2), Pair(3, 1),
+                                                 Pair(3, 1), Pair(3, 0)));
+}
+
+// A second run with the same seed: its figures are the cache's.
+TEST(Report, PromptsOutOfTheCacheAreTold) {
+  std::vector<RequestRecord> records = {ok(0, 100, 3), ok(0, 100, 3)};
+  EXPECT_THAT(to_text(of(records, 1)), AllOf(HasSubstr("prompt tokens/s (6),"), Not(HasSubstr("cache"))));
+  records[0].cached_tokens = 3;
+  EXPECT_THAT(to_text(of(records, 1)), AllOf(HasSubstr("(6, 3 of them cached),"), Not(HasSubstr("warning"))));
+  records[1].cached_tokens = 1;
+  EXPECT_THAT(to_text(of(records, 1)),
+              HasSubstr("warning: more than half of the prompt tokens were in the server's cache"));
+  SummaryOptions options;
+  options.expects_cached = true;
+  EXPECT_THAT(to_text(of(records, 1, options)), AllOf(HasSubstr("(6, 4 of them cached),"), Not(HasSubstr("warning"))));
+}
+
+// n requests have n - 1 gaps between them.
+TEST(Summary, RatesOfAPlanAreThoseOfItsGaps) {
+  RunResult run = lasting(1);
+  run.sending_s = 0.1;
+  run.all_sent = true;
+  const Summary two = summarize({ok(0, 10, 1), ok(0.1, 10, 1)}, run, true, {}, {});
+  EXPECT_DOUBLE_EQ(two.due_per_second.value_or(0), 10);
+  EXPECT_DOUBLE_EQ(two.sent_per_second.value_or(0), 10);
+  EXPECT_THAT(to_text(two), HasSubstr("open loop: 10.00 requests/s were due, 10.00 were sent, 0 later than"));
+  run.sending_s = 7e-5;
+  const Summary one = summarize({ok(0, 10, 1)}, run, true, {}, {});
+  EXPECT_FALSE(one.due_per_second || one.sent_per_second);
+  EXPECT_THAT(to_text(one), HasSubstr("open loop: 0 later than 100 ms, 0 never\n"));
+  EXPECT_FALSE(to_json(one)["open_loop"].contains("due_per_second"));
+  const auto commas = [](const std::string& line) { return std::count(line.begin(), line.end(), ','); };
+  const std::string csv = to_csv({}, {one});
+  EXPECT_EQ(commas(csv.substr(0, csv.find('\n'))) * 2, commas(csv));
+  run = lasting(4);  // a duration ended the sending
+  EXPECT_DOUBLE_EQ(summarize({ok(1, 10, 1), ok(3, 10, 1)}, run, true, {}, {}).due_per_second.value_or(0), 0.5);
 }
 
 }  // namespace

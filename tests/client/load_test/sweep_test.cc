@@ -14,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "client/completion.h"
 #include "client/load_test/bench.h"
 #include "tests/client/load_test/bench_runs.h"
 #include "tests/client/load_test/mock_server.h"
@@ -26,6 +27,7 @@ using namespace std::chrono_literals;
 using namespace folio::testing;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(Sweep, RisesToTheKneeWithOtherPromptsEachTime) {
   std::mutex mutex;
@@ -61,6 +63,10 @@ TEST(Sweep, RisesToTheKneeWithOtherPromptsEachTime) {
   EXPECT_LE(num_points, 8U);
   EXPECT_EQ(json["points"][1]["concurrency"], 2);
   EXPECT_LE(json["knee"], 4);
+  EXPECT_EQ(json["knee_reached"], true);
+  EXPECT_THAT(read_file(options.bench.plot_file), HasSubstr("knee: concurrency "));
+  EXPECT_EQ(json["options"]["num_requests"], 30);
+  EXPECT_FALSE(json["options"].contains("concurrency"));
   EXPECT_THAT(text, HasSubstr("knee: concurrency "));
   EXPECT_EQ(prompts.size(), static_cast<std::size_t>(num_calls.load()));
   EXPECT_EQ(read_records(options.bench.records_file).size(), 30 * num_points);
@@ -83,14 +89,79 @@ TEST(Sweep, CtrlCKeepsThePointsThatAreThere) {
   options.points = {1, 2, 4};
   options.bench.connection.address = server.address();
   options.bench.json_file = folder.path("sweep.json");
+  options.bench.plot_file = folder.path("sweep.svg");
   ::testing::internal::CaptureStdout();
   EXPECT_EQ(run_sweep(options, interrupts()), 128 + SIGTERM);
-  EXPECT_THAT(::testing::internal::GetCapturedStdout(), AllOf(HasSubstr("PARTIAL"), HasSubstr("knee: concurrency 1")));
+  EXPECT_THAT(
+      ::testing::internal::GetCapturedStdout(),
+      AllOf(HasSubstr("PARTIAL"), HasSubstr("the knee was not reached: concurrency 1 is the last complete point")));
   const nlohmann::json json = nlohmann::json::parse(read_file(options.bench.json_file));
   EXPECT_EQ(json["partial"], true);
+  EXPECT_EQ(json["knee_reached"], false);
+  EXPECT_FALSE(json.contains("knee"));
+  EXPECT_THAT(read_file(options.bench.plot_file), Not(HasSubstr("knee")));
   ASSERT_EQ(json["points"].size(), 2U);
   EXPECT_EQ(json["points"][0]["num_ok"], 20);
   EXPECT_EQ(json["points"][1]["partial"], true);
+}
+
+// All of the second point's requests fail or are empty: its row says why, and the exit code that it was too many.
+TEST(Sweep, FailuresAreToldAndEndInTheExitCode) {
+  const MockServer server([](int number, auto&, auto&, Writer& writer) -> grpc::Status {
+    if (number < 10) return answer_at_once(writer, 5);
+    if (number % 2 == 0) return writer.Write(end(0)), grpc::Status::OK;
+    return {grpc::StatusCode::INVALID_ARGUMENT, "prompt of 9000 tokens"};
+  });
+  SweepOptions options;
+  options.bench = small_bench(10, 0);
+  options.bench.concurrency.reset();
+  options.points = {1, 2};
+  options.bench.connection.address = server.address();
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(run_sweep(options, interrupts()), kExitManyFailed);
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
+              AllOf(HasSubstr("100.0 %\n  INVALID_ARGUMENT: 5, first: prompt of 9000 tokens\n  empty: 5\n"),
+                    HasSubstr("0.0 %\n2 "), HasSubstr("knee: concurrency 1\n")));
+  options.bench.max_failed_percent = 100;
+  options.points = {1};
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(run_sweep(options, interrupts()), kExitFailed);  // nothing was ok
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(), HasSubstr("no knee: no request ended well"));
+}
+
+// Where bench's own options would be read and dropped.
+TEST(Flags, OptionsOfASweepGoBehindIt) {
+  const auto parse = [](const std::string& line) -> std::string {
+    CLI::App app;
+    BenchOptions bench_options;
+    SweepOptions sweep_options;
+    CLI::App& command = *app.add_subcommand("bench");
+    bench_options.add_to(command);
+    sweep_options.add_to(*command.add_subcommand("sweep"));
+    try {
+      app.parse("bench " + line);
+    } catch (const CLI::ParseError& wrong) {
+      return wrong.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(parse("sweep --address localhost:1 --points 1,2"), "");
+  EXPECT_THAT(parse("--address localhost:1 sweep --points 1,2"), HasSubstr("--address: options go behind sweep"));
+  EXPECT_THAT(parse("--stop-at-eos sweep"), HasSubstr("options go behind sweep"));
+}
+
+TEST(Flags, WordsToChooseFromAreListed) {
+  CLI::App app;
+  BenchOptions bench_options;
+  SweepOptions sweep_options;
+  bench_options.add_to(app);
+  CLI::App& sweep = *app.add_subcommand("sweep");
+  sweep_options.add_to(sweep);
+  EXPECT_EQ(app.get_option("--api")->get_type_name(), "{grpc,openai}");
+  EXPECT_EQ(app.get_option("--arrivals")->get_type_name(), "{poisson,gamma,constant}");
+  EXPECT_EQ(app.get_option("--prompts")->get_type_name(), "{ids,words,text}");
+  EXPECT_EQ(sweep.get_option("--over")->get_type_name(), "{concurrency,rate}");
+  EXPECT_THAT(bash_completion(app), HasSubstr("--over) COMPREPLY=($(compgen -W 'concurrency rate' -- "));
 }
 
 // What a command line is refused for, by the flag's name.
