@@ -121,7 +121,7 @@ TEST(Sweep, FailuresAreToldAndEndInTheExitCode) {
   EXPECT_EQ(run_sweep(options, interrupts()), kExitManyFailed);
   EXPECT_THAT(::testing::internal::GetCapturedStdout(),
               AllOf(HasSubstr("100.0 %\n  INVALID_ARGUMENT: 5, first: prompt of 9000 tokens\n  empty: 5\n"),
-                    HasSubstr("0.0 %\n2 "), HasSubstr("knee: concurrency 1\n")));
+                    HasSubstr("  0.0 %\n"), HasSubstr("knee: concurrency 1\n")));
   options.bench.max_failed_percent = 100;
   options.points = {1};
   ::testing::internal::CaptureStdout();
