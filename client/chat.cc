@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "client/conversation.h"
 #include "client/history_file.h"
@@ -104,15 +105,21 @@ int run_chat(const ChatOptions& options, Interrupts& interrupts) {
   std::unique_ptr<LineReader> lines;
   if (options.message.empty()) lines = make_line_reader(HistoryFile::default_path());
   std::atomic<bool> leaving{false};
+  bool was_told = false;  // of the signal thread: the last Ctrl-C stopped nothing
   interrupts.on_interrupt([&](int signal, int) {
     if (signal == SIGTERM) leaving.store(true);
-    if (conversation.stop()) return;
+    if (conversation.stop()) {
+      was_told = false;
+      return;
+    }
     if (signal == SIGTERM) {
       if (lines) lines->restore_terminal();
       _exit(128 + SIGTERM);
     }
     if (lines && lines->is_terminal()) return lines->cancel();
-    _exit(128 + signal);
+    // Where lines come through a pipe nobody can type /exit.
+    if (std::exchange(was_told, true)) _exit(128 + signal);
+    std::fprintf(stderr, "\n(/exit or Ctrl-D leaves)\n");
   });
   int exit_code = lines ? converse(conversation, *lines, leaving) : ask(options.message, conversation, false);
   if (!lines && exit_code == kExitOk && conversation.was_stopped()) exit_code = kExitInterrupted;

@@ -129,6 +129,16 @@ class Client(ServerCase):
         self.assertEqual(client.returncode, 0, errors)
         self.assertIn("/exit or Ctrl-D leaves", errors)
 
+    def test_ctrl_c_twice_ends_a_chat_through_a_pipe(self):
+        client = self.open_client("chat")
+        time.sleep(0.3)
+        for _ in range(2):
+            self.assertIsNone(client.poll())
+            client.send_signal(signal.SIGINT)
+            time.sleep(0.2)
+        client.communicate(timeout=10)
+        self.assertEqual(client.returncode, 130)
+
     def test_bench(self):
         with tempfile.NamedTemporaryFile(suffix=".json") as file:
             result = self.run_client("bench", "--num-requests", "12", "--concurrency", "4", "--prompt-tokens", "16",

@@ -45,7 +45,7 @@ class Crowd(HttpCase):
     def check_health_times(self, probe):
         probe.terminate()
         times = sorted(float(line) for line in probe.communicate()[0].splitlines())
-        self.assertGreater(len(times), 5)
+        self.assertGreater(len(times), 2)
         self.assertLess(times[len(times) * 9 // 10], 0.2, times)
         self.assertLess(times[-1], 2, times)
 
