@@ -6,16 +6,11 @@
 #include <limits>
 
 namespace folio {
-namespace {
 
-constexpr rlim_t kWanted = 8192;  // shells give 1024, which select() needs and nothing here
-
-}  // namespace
-
-void raise_open_files() {
+void raise_open_files(std::size_t wanted) {
   rlimit files{};
-  if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= kWanted) return;
-  files.rlim_cur = std::min(files.rlim_max, kWanted);
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= wanted) return;
+  files.rlim_cur = std::min<rlim_t>(files.rlim_max, wanted);
   setrlimit(RLIMIT_NOFILE, &files);  // refused: it stays as it is
 }
 

@@ -4,8 +4,8 @@
 
 namespace folio {
 
-// Raises what is allowed now towards what may be allowed, as far as connections need it. Once, early.
-void raise_open_files();
+// Raises what is allowed now to `wanted`, as far as it may be. Once, early. (Shells give 1024, which select() needs.)
+void raise_open_files(std::size_t wanted);
 
 // Left to everything else than callers' connections, such as the model's file.
 inline constexpr std::size_t kSpareFiles = 128;

@@ -37,16 +37,6 @@ std::string number(double value, int decimals) {
 }
 
 // 1234567 as 1,234,567
-std::string grouped(std::int64_t value) {
-  std::string out = std::to_string(value);
-  const std::size_t first = value < 0 ? 1 : 0;
-  for (std::size_t at = out.size(); at > first + 3;) {
-    at -= 3;
-    out.insert(at, ",");
-  }
-  return out;
-}
-
 struct Phase {
   const char* name;
   double ms;
@@ -69,13 +59,14 @@ double sane(double value) {
 }
 
 std::string blocks_legend(const v1::Load& load, std::int32_t block_size, bool colours) {
-  std::string out = coloured(kFull, kGreen, colours) + " held " + grouped(load.blocks_held() - load.blocks_pinned()) +
-                    "  " + coloured(kDark, kMagenta, colours) + " pinned " + grouped(load.blocks_pinned()) + "  " +
-                    coloured(kMedium, kBlue, colours) + " cached " + grouped(load.blocks_cached()) + "  " +
-                    coloured(kLight, kDim, colours) + " free " + grouped(load.blocks_free()) + "  of " +
-                    grouped(load.blocks_total()) + " x " + std::to_string(block_size) + " tokens";
+  std::string out = coloured(kFull, kGreen, colours) + " held " +
+                    count_text(load.blocks_held() - load.blocks_pinned()) + "  " + coloured(kDark, kMagenta, colours) +
+                    " pinned " + count_text(load.blocks_pinned()) + "  " + coloured(kMedium, kBlue, colours) +
+                    " cached " + count_text(load.blocks_cached()) + "  " + coloured(kLight, kDim, colours) + " free " +
+                    count_text(load.blocks_free()) + "  of " + count_text(load.blocks_total()) + " x " +
+                    std::to_string(block_size) + " tokens";
   if (load.blocks_unaccounted() != 0) {
-    out += "  " + coloured("UNACCOUNTED " + grouped(load.blocks_unaccounted()), kRed, colours);
+    out += "  " + coloured("UNACCOUNTED " + count_text(load.blocks_unaccounted()), kRed, colours);
   }
   return out;
 }
@@ -100,10 +91,10 @@ std::string phases_line(const v1::Load& load, bool colours) {
 std::string totals_line(const v1::Load& load) {
   const std::int64_t seen = load.cached_tokens() + load.prompt_tokens();
   const double hits = seen == 0 ? 0 : 100.0 * static_cast<double>(load.cached_tokens()) / static_cast<double>(seen);
-  return grouped(load.num_steps()) + " steps, prompts " + grouped(load.prompt_tokens()) + " tokens computed and " +
-         grouped(load.cached_tokens()) + " cached (" + number(hits, 0) + " %), output " +
-         grouped(load.output_tokens()) + ", preemptions " + grouped(load.num_preemptions()) + ", pins " +
-         grouped(load.num_pins());
+  return count_text(load.num_steps()) + " steps, prompts " + count_text(load.prompt_tokens()) +
+         " tokens computed and " + count_text(load.cached_tokens()) + " cached (" + number(hits, 0) + " %), output " +
+         count_text(load.output_tokens()) + ", preemptions " + count_text(load.num_preemptions()) + ", pins " +
+         count_text(load.num_pins());
 }
 
 }  // namespace

@@ -115,4 +115,11 @@ std::string shown_words(std::string_view text, std::size_t max_bytes) {
   return out;
 }
 
+std::string count_text(std::int64_t count) {
+  std::string text = std::to_string(count);
+  const std::size_t sign = count < 0 ? 1 : 0;
+  for (std::size_t at = text.size(); at > sign + 3;) text.insert(at -= 3, ",");
+  return text;
+}
+
 }  // namespace folio::client

@@ -1,6 +1,7 @@
 // Text on its way in and out: pure functions.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,6 +20,9 @@ std::string printable(std::string_view text);
 
 // A server's words as they may be shown: UTF-8 without control characters, on one line, cut at a character.
 std::string shown_words(std::string_view text, std::size_t max_bytes);
+
+// "131,072"
+std::string count_text(std::int64_t count);
 
 // Columns that the text takes on a terminal, if each character takes one; without the sequences that set colours.
 std::size_t display_width(std::string_view text);

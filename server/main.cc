@@ -14,6 +14,8 @@
 
 namespace {
 
+constexpr std::size_t kWantedFiles = 8192;  // for connections of callers
+
 folio::log::Level level_of(const std::string& name) {
   if (name == "debug") return folio::log::Level::kDebug;
   if (name == "warn") return folio::log::Level::kWarn;
@@ -32,7 +34,7 @@ int main(int argc, char** argv) {
   folio::log::set_json(parsed.options->log_format == "json");
   // A log or a socket whose reader is gone is an error of that write, not the end of the server.
   std::signal(SIGPIPE, SIG_IGN);
-  folio::raise_open_files();
+  folio::raise_open_files(kWantedFiles);
   try {
     folio::StopSignal stop(!parsed.options->api_key_file.empty());
     folio::init_grpc();

@@ -1,7 +1,5 @@
 #include "client/load_test/openai_transport.h"
 
-#include <sys/resource.h>
-
 #include <array>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -9,6 +7,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_future.hpp>
+#include <limits>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
@@ -16,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/open_files.h"
 #include "client/load_test/http_client.h"
 #include "client/load_test/openai_wire.h"
 
@@ -170,14 +170,6 @@ class OpenAiCall final : public Call {
   const std::weak_ptr<Completion> completion_;
 };
 
-// Each stream takes a file descriptor, and a shell's usual limit is 1,024.
-void raise_file_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 Completion::Completion(OpenAiTransport& transport, StreamListener& listener, const RequestSpec& spec,
                        std::string request)
     : transport_(transport),
@@ -255,7 +247,7 @@ StreamEnd Completion::settle(const HttpEnd& end) const {
 
 OpenAiTransport::OpenAiTransport(const Connection& connection, int connections)
     : client_(io_, connection), connections_(connections) {
-  raise_file_limit();
+  raise_open_files(std::numeric_limits<std::size_t>::max());  // each stream takes one
   probe_lag();
   thread_ = std::thread([this] { io_.run(); });
 }

@@ -7,6 +7,7 @@
 
 #include "client/plan/sizes.h"
 #include "client/plan/step_forecast.h"
+#include "client/text.h"
 
 namespace folio::client {
 namespace {

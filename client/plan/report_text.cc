@@ -4,6 +4,7 @@
 
 #include "client/plan/report.h"
 #include "client/plan/sizes.h"
+#include "client/text.h"
 
 namespace folio::client {
 namespace {

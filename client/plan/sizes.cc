@@ -31,13 +31,6 @@ std::string size_text(std::uint64_t bytes) {
   return std::string(text, end.ptr) + " " + std::string(kUnits[unit]);
 }
 
-std::string count_text(std::int64_t count) {
-  std::string text = std::to_string(count);
-  const std::size_t sign = count < 0 ? 1 : 0;
-  for (std::size_t at = text.size(); at > sign + 3;) text.insert(at -= 3, ",");
-  return text;
-}
-
 std::uint64_t parse_size(const std::string& text, const std::string& flag) {
   const auto refuse = [&] {
     return UsageError(flag + ": '" + text + "' is not a size: a number above 0 and KiB, MiB, GiB or TiB");

@@ -13,8 +13,6 @@ struct UsageError : std::runtime_error {
 
 // "512 B", "22.5 KiB", "1.25 TiB": at most two digits after the point, no zeros at the end.
 std::string size_text(std::uint64_t bytes);
-// "131,072"
-std::string count_text(std::int64_t count);
 
 // "2GiB", "1.5 TiB", "512MiB", "4096": a number of B, KiB, MiB, GiB or TiB. Throws UsageError naming `flag`.
 std::uint64_t parse_size(const std::string& text, const std::string& flag);

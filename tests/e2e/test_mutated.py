@@ -83,6 +83,21 @@ def mutate(data, rng):
     return bytes(data) if rng.random() > 0.02 else rng.randbytes(rng.randint(0, 200))
 
 
+def assert_unharmed(case):
+    """After all that: the server is alive, idle and whole, and answers."""
+    case.assertIsNone(case.server.process.poll())
+    case.assertEqual(check_health(case.server.channel), SERVING)
+    case.server.control.Unpin(control_pb2.UnpinRequest(), timeout=5)
+    end = time.monotonic() + 5
+    while case.server.load().num_pins > 0 and time.monotonic() < end:
+        time.sleep(0.02)
+    load = case.server.wait_idle()
+    case.assertEqual((load.blocks_held, load.num_pins), (0, 0))
+    case.assertEqual(case.server.stub.Generate(generate(ids=[1], max_tokens=2)).usage.output_tokens, 2)
+    for line in case.server.lines:
+        case.assertRegex(line, r"^\d{4}-\d\d-\d\d ")
+
+
 class Mutated(unittest.TestCase):
     def setUp(self):
         keys = tempfile.NamedTemporaryFile("w", suffix=".toml")
@@ -131,17 +146,7 @@ class Mutated(unittest.TestCase):
         # Neither all well nor all refused: the changes reach beyond the parser.
         for code in (Code.OK, Code.INVALID_ARGUMENT, Code.PERMISSION_DENIED, Code.NOT_FOUND):
             self.assertGreater(codes[code], 5, codes)
-        self.assertIsNone(self.server.process.poll())
-        self.assertEqual(check_health(self.server.channel), SERVING)
-        self.server.control.Unpin(control_pb2.UnpinRequest(), timeout=5)
-        end = time.monotonic() + 5
-        while self.server.load().num_pins > 0 and time.monotonic() < end:
-            time.sleep(0.02)
-        load = self.server.wait_idle()
-        self.assertEqual((load.blocks_held, load.num_pins), (0, 0))
-        self.assertEqual(self.server.stub.Generate(generate(ids=[1], max_tokens=2)).usage.output_tokens, 2)
-        for line in self.server.lines:
-            self.assertRegex(line, r"^\d{4}-\d\d-\d\d ")
+        assert_unharmed(self)
 
 
 if __name__ == "__main__":

@@ -9,14 +9,12 @@ import os
 import random
 import re
 import tempfile
-import time
 import unittest
 
-from folio.v1 import control_pb2
 from gguf_template import with_template
 from http_support import RawSocket
-from support import SERVING, TINY, Server, check_health, generate
-from test_mutated import MODEL_NAME, NUM_REQUESTS, SEED, TENANT, mutate
+from support import TINY, Server
+from test_mutated import MODEL_NAME, NUM_REQUESTS, SEED, TENANT, assert_unharmed, mutate
 
 AT_ONCE = 16
 KEY = "fuzz-key"
@@ -205,17 +203,7 @@ class MutatedHttp(unittest.TestCase):
         for status, least in {200: 100, 400: 100, 401: 10, 403: 1, 404: 10, 405: 1, 415: 10, 501: 1}.items():
             self.assertGreaterEqual(counts[status], least, counts)
         self.assertGreater(sum(counts.values()) - counts["none"], 0.9 * NUM_REQUESTS, counts)
-        self.assertIsNone(self.server.process.poll())
-        self.assertEqual(check_health(self.server.channel), SERVING)
-        self.server.control.Unpin(control_pb2.UnpinRequest(), timeout=5)
-        end = time.monotonic() + 5
-        while self.server.load().num_pins > 0 and time.monotonic() < end:
-            time.sleep(0.02)
-        load = self.server.wait_idle()
-        self.assertEqual((load.blocks_held, load.num_pins), (0, 0))
-        self.assertEqual(self.server.stub.Generate(generate(ids=[1], max_tokens=2)).usage.output_tokens, 2)
-        for line in self.server.lines:
-            self.assertRegex(line, r"^\d{4}-\d\d-\d\d ")
+        assert_unharmed(self)
 
 
 if __name__ == "__main__":

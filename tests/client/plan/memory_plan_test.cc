@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "client/plan/sizes.h"
+#include "client/text.h"
 
 namespace folio::client {
 namespace {
