@@ -2,22 +2,12 @@
 #pragma once
 #include <grpcpp/grpcpp.h>
 
-#include <stdexcept>
 #include <string>
 
+#include "client/command_error.h"
 #include "client/common.h"
 
 namespace folio::client {
-
-// What ends a command, with its exit code.
-class CommandError : public std::runtime_error {
- public:
-  CommandError(const std::string& words, int exit_code) : std::runtime_error(words), exit_code_(exit_code) {}
-  int exit_code() const { return exit_code_; }
-
- private:
-  int exit_code_;
-};
 
 // The server's listener that a command speaks to.
 enum class Listener { kGeneration, kControl };

@@ -66,7 +66,7 @@ int run(const BenchOptions& options, Interrupts& interrupts) {
 int run_bench(const BenchOptions& options, Interrupts& interrupts) {
   try {
     return run(options, interrupts);
-  } catch (const TransportError& failure) {
+  } catch (const CommandError& failure) {
     std::fprintf(stderr, "folio-client: %s\n", failure.what());
     return failure.exit_code();
   }

@@ -214,7 +214,7 @@ class GrpcTransport final : public Transport {
   ServedModel model() override {
     v1::ListModelsResponse models;
     call([&](grpc::ClientContext& context) { return stubs_[0]->ListModels(&context, {}, &models); });
-    if (models.models_size() == 0) throw TransportError("the server has no model", kExitNoServer);
+    if (models.models_size() == 0) throw CommandError("the server has no model", kExitNoServer);
     const v1::ListModelsResponse::Model& first = models.models(0);
     return {first.name(), first.vocab_size(), first.max_context()};
   }
@@ -258,7 +258,7 @@ class GrpcTransport final : public Transport {
     const grpc::Status status = rpc(context);
     if (status.ok()) return;
     const Failure failure = explain(status, connection_, Listener::kGeneration);
-    throw TransportError(failure.text, failure.exit_code);
+    throw CommandError(failure.text, failure.exit_code);
   }
 
   const Connection connection_;

@@ -294,10 +294,10 @@ ServedModel OpenAiTransport::model() {
   const std::string where = client_.address().authority() + ": GET /v1/models: ";
   auto answer = fetch(io_, client_, client_.request("/v1/models", ""), kAskTimeout);
   const HttpReply reply = asio::co_spawn(io_, std::move(answer), asio::use_future).get();
-  if (!reply.ok()) throw TransportError(where + reply.words(), exit_code(reply));
+  if (!reply.ok()) throw CommandError(where + reply.words(), exit_code(reply));
   const auto model = parse_models(reply.body);
   if (!model) {
-    throw TransportError(where + "the answer names no model: " + error_words(reply.body), kExitNoServer);
+    throw CommandError(where + "the answer names no model: " + error_words(reply.body), kExitNoServer);
   }
   asio::co_spawn(io_, client_.open(connections_), asio::use_future).get();
   const std::lock_guard lock(mutex_);
@@ -326,7 +326,7 @@ awaitable<OpenAiTransport::Tokens> OpenAiTransport::ask_tokens(std::string text,
 
 std::vector<std::int32_t> OpenAiTransport::tokenize(const std::string& text) {
   Tokens tokens = asio::co_spawn(io_, ask_tokens(text, kAskTimeout), asio::use_future).get();
-  if (!tokens.ids) throw TransportError("POST /tokenize: " + tokens.why_not, kExitFailed);
+  if (!tokens.ids) throw CommandError("POST /tokenize: " + tokens.why_not, kExitFailed);
   return std::move(*tokens.ids);
 }
 

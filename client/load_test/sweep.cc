@@ -195,7 +195,7 @@ class Sweep {
 int run_sweep(const SweepOptions& options, Interrupts& interrupts) {
   try {
     return Sweep(options, interrupts).run();
-  } catch (const TransportError& failure) {
+  } catch (const CommandError& failure) {
     std::fprintf(stderr, "folio-client: %s\n", failure.what());
     return failure.exit_code();
   }

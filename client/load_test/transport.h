@@ -4,9 +4,10 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <vector>
+
+#include "client/command_error.h"
 
 namespace folio::client {
 
@@ -77,22 +78,12 @@ struct ServedModel {
   std::int64_t max_context = 0;
 };
 
-// What Transport's questions throw: words for the one who typed the command, and the program's exit code.
-class TransportError : public std::runtime_error {
- public:
-  TransportError(const std::string& words, int exit_code) : std::runtime_error(words), exit_code_(exit_code) {}
-  int exit_code() const { return exit_code_; }
-
- private:
-  int exit_code_;
-};
-
 // A wire to one server, over one or more connections used in turn. Any thread.
 class Transport {
  public:
   // Ends what still runs, as Call::cancel does. Not from within a listener.
   virtual ~Transport() = default;
-  // Both block, so not from within a listener, and throw TransportError with the server's words.
+  // Both block, so not from within a listener, and throw CommandError with the server's words.
   virtual ServedModel model() = 0;
   virtual std::vector<std::int32_t> tokenize(const std::string& text) = 0;
   // The listener outlives the call. Never blocks, never throws: what fails is told to on_end.
