@@ -47,6 +47,10 @@ class ScriptedModel final : public Model {
 
   // From now on a step runs only when it is allowed.
   void hold() { set_allowed(0); }
+  void wait_until_held() {  // a step is there and may not run
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return step_waits_; });
+  }
   void allow(int steps) {
     {
       const std::lock_guard lock(mutex_);
@@ -76,7 +80,10 @@ class ScriptedModel final : public Model {
   }
   void wait_for_step() {
     std::unique_lock lock(mutex_);
+    step_waits_ = allowed_ == 0;
+    if (step_waits_) changed_.notify_all();
     changed_.wait(lock, [this] { return allowed_ != 0; });
+    step_waits_ = false;
     if (allowed_ > 0) --allowed_;
   }
 
@@ -89,6 +96,7 @@ class ScriptedModel final : public Model {
   std::mutex mutex_;
   std::condition_variable changed_;
   int allowed_ = -1;  // < 0: any number
+  bool step_waits_ = false;
 };
 
 }  // namespace folio::test

@@ -17,6 +17,12 @@
 namespace folio {
 namespace {
 
+#ifdef __SANITIZE_THREAD__
+constexpr bool kIsThreadSanitized = true;
+#else
+constexpr bool kIsThreadSanitized = false;
+#endif
+
 struct Setting {
   int threads = 1;
   int chunk = 0;  // prompt tokens of one sequence in a step, 0: the whole
@@ -158,7 +164,7 @@ void check_model(const std::string& path, const Options& fixed, int longest_prom
   const std::vector<Answer> alone = run_alone(subject, fixed);
   std::int64_t preemptions = 0;
   int mixed = 0;
-  for (const int threads : {1, 2}) {
+  for (const int threads : kIsThreadSanitized ? std::vector{2} : std::vector{1, 2}) {
     for (const int chunk : {1, 7, 64, 0}) {
       const Setting setting{threads, chunk, few_blocks, static_cast<std::uint64_t>(chunk + threads),
                             chunk == 0 ? 4096 : 512};
@@ -189,10 +195,13 @@ TEST_P(BitStability, TinyGemma3WithWindows) {
   check_model("tests/reference/tiny_models/gemma3.gguf", fixed(), 100, 24, 24);
 }
 
-// Each level with the KV types whose kernels it does not share with another.
+// Each level with the KV types whose kernels it does not share with another. For ThreadSanitizer the best
+// two levels alone (the best may have kernels of its own for one type only): where threads meet is the same for all.
 std::vector<std::tuple<std::string, std::string>> levels_and_kv_types() {
   std::vector<std::tuple<std::string, std::string>> pairs;
-  for (const std::string& level : cpu::available_levels()) {
+  std::vector<std::string> levels = cpu::available_levels();
+  if (kIsThreadSanitized) levels.erase(levels.begin(), levels.end() - std::min<std::ptrdiff_t>(2, std::ssize(levels)));
+  for (const std::string& level : levels) {
     for (const KvType type : cpu::kv_types_of(level)) pairs.emplace_back(level, cpu::name_of(type));
   }
   return pairs;
