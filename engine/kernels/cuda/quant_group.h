@@ -53,7 +53,9 @@ FOLIO_DEVICE PackedGroup<kType> load_group(const QuantMatrix& matrix, std::size_
   return packed;
 }
 
-FOLIO_DEVICE std::uint32_t shift_left(std::uint32_t word, int by) { return by >= 0 ? word << by : word >> -by; }
+FOLIO_DEVICE std::uint32_t shift_left(std::uint32_t word, int by) {
+  return by >= 0 ? word << by : word >> -by;
+}
 
 // words[w]: the values 4w .. 4w + 3, as signed bytes: integer * 2^kShift.
 template <TensorType kType>
