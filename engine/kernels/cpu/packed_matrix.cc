@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "engine/kernels/cpu/quant_rows.h"
+#include "engine/gguf/unpack_quants.h"
 
 namespace folio::cpu {
 namespace {

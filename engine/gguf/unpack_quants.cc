@@ -1,10 +1,10 @@
-#include "engine/kernels/cpu/quant_rows.h"
+#include "engine/gguf/unpack_quants.h"
 
 #include <cstring>
 
 #include "base/check.h"
 
-namespace folio::cpu {
+namespace folio {
 namespace {
 
 using Byte = std::uint8_t;
@@ -27,16 +27,6 @@ void fifth_bits(const Byte* qh, Byte* out) {
   std::uint32_t bits;
   std::memcpy(&bits, qh, 4);
   for (unsigned i = 0; i < 32; ++i) out[i] = static_cast<Byte>(out[i] | (bits >> i & 1U) << 4U);
-}
-
-// The 6-bit scale and minimum of sub-block j of 8, packed in 12 bytes.
-struct ScaleMin {
-  unsigned scale, min;
-};
-ScaleMin scale_min_k4(const Byte* packed, int j) {
-  const auto at = [packed](int i) { return static_cast<unsigned>(packed[i]); };
-  if (j < 4) return {at(j) & 63U, at(j + 4) & 63U};
-  return {(at(j + 4) & 15U) | (at(j - 4) >> 6U) << 4U, at(j + 4) >> 4U | (at(j) >> 6U) << 4U};
 }
 
 void k4_scales(const Byte* block, float* scales, float* minima) {
@@ -94,6 +84,15 @@ void unpack_q8_0(const Byte* block, Byte* q, float* scale) {
 
 }  // namespace
 
+ScaleMin scale_min_k4(const Byte* packed, int j) {
+  const auto at = [packed](int i) { return static_cast<unsigned>(packed[i]); };
+  const auto bytes = [](unsigned scale, unsigned min) {
+    return ScaleMin{static_cast<Byte>(scale), static_cast<Byte>(min)};
+  };
+  if (j < 4) return bytes(at(j) & 63U, at(j + 4) & 63U);
+  return bytes((at(j + 4) & 15U) | (at(j - 4) >> 6U) << 4U, at(j + 4) >> 4U | (at(j) >> 6U) << 4U);
+}
+
 void unpack_quant_row(TensorType type, std::span<const std::byte> row, std::span<std::uint8_t> quants,
                       std::span<float> scales, std::span<float> minima) {
   const TensorTypeInfo& info = tensor_type_info(type);
@@ -145,4 +144,4 @@ void unpack_quant_row(TensorType type, std::span<const std::byte> row, std::span
   }
 }
 
-}  // namespace folio::cpu
+}  // namespace folio
