@@ -1,0 +1,48 @@
+// The smaller operations on rows. Pointers are of the device, rows begin at multiples of 16 bytes.
+#pragma once
+#include "engine/kernels/backend.h"
+#include "engine/kernels/cuda/launch.h"
+#include "engine/kernels/cuda/row_outputs.h"
+
+namespace folio::cuda {
+
+// x[t] = scale * the row of token t.
+struct EmbedRows {
+  const __nv_bfloat16* table = nullptr;  // [num_rows][columns]
+  std::int32_t columns = 0;              // a multiple of 8
+  std::int32_t num_rows = 0;
+  float scale = 1.0F;
+  const std::int32_t* tokens = nullptr;   // [num_tokens] an id, or -1 - r: what sampled[r] holds
+  const std::int32_t* sampled = nullptr;  // ids of the step before
+  float* x = nullptr;                     // [num_tokens][columns]; zeros for an id that is none: its row had no number
+};
+void embed_rows(const EmbedRows& work, std::int32_t num_tokens, cudaStream_t stream);
+
+// out = activation(gate) * up.
+struct GateRows {
+  const float* gate = nullptr;  // [num_rows][columns]
+  const float* up = nullptr;    // [num_rows][columns]
+  std::int32_t columns = 0;     // a multiple of 4
+  Activation activation = Activation::kSilu;
+  RowOutputs out;
+};
+void gate_rows(const GateRows& work, std::int32_t num_rows, cudaStream_t stream);
+
+// x[r] += bias.
+struct BiasRows {
+  const float* bias = nullptr;  // [columns]
+  std::int32_t columns = 0;     // a multiple of 4
+  float* x = nullptr;           // [num_rows][columns]
+};
+void add_bias(const BiasRows& work, std::int32_t num_rows, cudaStream_t stream);
+
+// to[i] = from[rows[i]]: logits that the host looks at, out of the way of the next step's.
+struct CopyRows {
+  const float* from = nullptr;         // [..][columns]
+  const std::int32_t* rows = nullptr;  // [num_rows]
+  std::int32_t columns = 0;
+  float* to = nullptr;  // [num_rows][columns]
+};
+void copy_rows(const CopyRows& work, std::int32_t num_rows, cudaStream_t stream);
+
+}  // namespace folio::cuda
