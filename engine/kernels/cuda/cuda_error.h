@@ -5,23 +5,49 @@
 #include <stdexcept>
 #include <string>
 
+#include "engine/kernels/device_lost.h"
+
 namespace folio::cuda {
 
 class CudaError : public std::runtime_error {
  public:
-  // "cudaMalloc of the KV cache: out of memory (cudaErrorMemoryAllocation)"
+  // "cudaMalloc: out of memory (cudaErrorMemoryAllocation)"
   CudaError(const std::string& operation, cudaError_t code)
-      : std::runtime_error(operation + ": " + cudaGetErrorString(code) + " (" + cudaGetErrorName(code) + ")"),
-        code_(code) {}
-  cudaError_t code() const { return code_; }
-
- private:
-  cudaError_t code_;
+      : std::runtime_error(operation + ": " + cudaGetErrorString(code) + " (" + cudaGetErrorName(code) + ")") {}
 };
 
-// Throws CudaError if a call failed. `operation` says what was being done.
+// After one of these, every call of this process fails: what CUDA calls a sticky error, or no device any more.
+inline bool loses_device(cudaError_t code) {
+  switch (code) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorHardwareStackError:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContained:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorNoDevice:
+    case cudaErrorUnknown:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Throws if a call failed: DeviceLost or CudaError. `operation` says what was being done.
 inline void check(cudaError_t code, const char* operation) {
-  if (code != cudaSuccess) throw CudaError(operation, code);
+  if (code == cudaSuccess) return;
+  if (loses_device(code)) {
+    throw DeviceLost(std::string("the CUDA device is lost: ") + operation + ": " + cudaGetErrorString(code) + " (" +
+                     cudaGetErrorName(code) + ")");
+  }
+  throw CudaError(operation, code);
 }
 
 }  // namespace folio::cuda
