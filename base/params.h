@@ -24,6 +24,11 @@ struct SamplingParams {
   std::vector<std::pair<TokenId, float>> logit_bias;  // ids distinct, in [0, vocab)
   std::int32_t num_logprobs = -1;         // -1: none; 0: the chosen token's; N: and of the N best (at most 20)
   std::int32_t num_prompt_logprobs = -1;  // likewise for each token of the prompt but the first
+
+  // Whether the choice of a token reads the tokens before it (other than through the logits).
+  bool reads_history() const {
+    return repetition_penalty != 1.0F || presence_penalty != 0.0F || frequency_penalty != 0.0F;
+  }
 };
 
 struct StoppingParams {

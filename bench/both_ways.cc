@@ -20,16 +20,16 @@ class Sequence {
   // Computes the tokens from `first` on, whose predecessors are in the cache, and appends the next one.
   void pass(std::int64_t first, Generated& out) {
     fill_batch(first);
-    const auto start = std::chrono::steady_clock::now();
-    const Logits logits = model_.forward(batch_);
-    out.pass_ms.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
     SampleRequest& sample = batch_.samples.emplace_back();
     sample.params = &sampling_;
     sample.position = std::ssize(tokens_);
     sample.tokens = tokens_;
     sample.num_prompt_tokens = num_prompt_tokens_;
     SampledToken token;
-    model_.sample(logits, batch_.samples, {&token, 1});
+    const auto start = std::chrono::steady_clock::now();
+    model_.start(batch_);
+    model_.collect({&token, 1}, {});
+    out.pass_ms.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
     if (token.id == kNoToken) throw std::runtime_error("the model's logits are not numbers");
     tokens_.push_back(token.id);
     out.ids.push_back(token.id);

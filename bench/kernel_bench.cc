@@ -83,9 +83,7 @@ std::vector<std::byte> random_weights(const Format& format, std::size_t elements
 class Layers {
  public:
   Layers(const Shape& shape, const Format& format)
-      : pool_(all_threads()),
-        cache_({1, 1, 64, 16, 1, KvType::kF16}, pool_),
-        backend_("auto", pool_, {1, 1, 64}, cache_) {
+      : backend_("auto", all_threads(), {1, 1, 64}, {1, 1, 64, 16, 1, KvType::kF16}) {
     std::int32_t columns = 0;
     for (const std::int32_t c : shape.columns) columns += c;
     const auto elements = static_cast<std::size_t>(shape.depth) * static_cast<std::size_t>(columns);
@@ -134,8 +132,6 @@ class Layers {
   const char* level() const { return backend_.name(); }
 
  private:
-  ThreadPool pool_;
-  KvCache cache_;
   cpu::CpuBackend backend_;
   std::vector<std::unique_ptr<WeightMatrix>> matrices_;
   std::size_t per_copy_ = 0;

@@ -8,10 +8,14 @@ namespace {
 void add_tokens(const Slice& slice, std::int32_t block_size, StepBatch& batch) {
   const Sequence& sequence = *slice.sequence;
   const std::span<const BlockId> blocks = sequence.blocks.ids();
-  FOLIO_CHECK(slice.first + slice.count <= sequence.num_tokens(), "a batch is built from tokens that are known");
+  const bool in_flight = slice.in_flight_row >= 0;
+  FOLIO_CHECK(
+      slice.first + slice.count <= sequence.num_tokens() + (in_flight ? 1 : 0) && (!in_flight || slice.count == 1),
+      "a batch is built from tokens that are known, or one sample in flight");
   for (std::int64_t position = slice.first; position < slice.first + slice.count; ++position) {
     const BlockId block = blocks[static_cast<std::size_t>(position / block_size)];
-    batch.tokens.push_back(sequence.tokens[static_cast<std::size_t>(position)]);
+    batch.tokens.push_back(in_flight ? in_flight_token(slice.in_flight_row)
+                                     : sequence.tokens[static_cast<std::size_t>(position)]);
     batch.positions.push_back(static_cast<std::int32_t>(position));
     batch.slots.push_back(block * block_size + static_cast<std::int32_t>(position % block_size));
   }

@@ -83,7 +83,8 @@ Outcome Delivery::outcome(const RequestSummary& summary) const {
 
 void Delivery::mask(const StepPlan& plan, std::span<SampleRequest> samples) const {
   for_each_sample(plan, [&](std::size_t i, RequestId id, std::int32_t index) {
-    samples[i].masked = live_.at(id)->checkers[static_cast<std::size_t>(index)].masked();
+    const std::int64_t output = samples[i].position - samples[i].num_prompt_tokens;
+    samples[i].masked = live_.at(id)->checkers[static_cast<std::size_t>(index)].masked(output);
   });
 }
 
@@ -93,7 +94,7 @@ void Delivery::check_stops(const StepPlan& plan, std::span<const SampledToken> t
   released_.resize(tokens.size());
   for_each_sample(plan, [&](std::size_t i, RequestId id, std::int32_t index) {
     released_[i].clear();
-    if (tokens[i].id == kNoToken) return;
+    if (tokens[i].id == kNoToken || plan.samples[i].sequence->state == SequenceState::kEnded) return;
     stops_[i] = at(id).checkers[static_cast<std::size_t>(index)].push(tokens[i].id, released_[i]);
     verdicts_[i] = stops_[i].finish;
   });

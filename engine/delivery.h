@@ -37,7 +37,7 @@ class Delivery {
   // Sets what may not be sampled in each of the plan's samples.
   void mask(const StepPlan& plan, std::span<SampleRequest> samples) const;
   // Sample i of the plan became tokens[i]: verdicts()[i] says whether that ended its sequence. One that is kNoToken is
-  // passed over: its request is to be ended.
+  // passed over: its request is to be ended. So is one whose sequence ended while the step was in flight.
   void check_stops(const StepPlan& plan, std::span<const SampledToken> tokens);
   std::span<const FinishReason> verdicts() const { return verdicts_; }
 

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "base/check.h"
 #include "engine/engine_impl.h"
 
 namespace folio {
@@ -12,17 +13,19 @@ Engine::Impl::Impl(Model& model, const Tokenizer& tokenizer, const Clock& clock,
       clock_(clock),
       limits_(scheduler_limits(model, options)),
       check_invariants_(options.check_invariants),
+      depth_(model.depth()),
       blocks_(model.num_blocks(), model.block_size(), options.block_shuffle_seed),
       scheduler_(blocks_, limits_, clock, options.tenant_weights) {
-  publish_load(false);
+  FOLIO_CHECK(depth_ >= 1 && depth_ <= Scheduler::kMaxDepth, "a model's depth is 1 or 2");
+  publish_load(nullptr);
   thread_ = std::thread([this] { run(); });
 }
 
 Engine::Impl::~Impl() {
   end_all({ErrorCode::kUnavailable, "the server is shutting down"});
+  stop_accepting();
   {
     const std::lock_guard lock(mutex_);
-    accepting_ = false;
     stopping_ = true;
   }
   wake_.notify_one();
@@ -47,7 +50,7 @@ Result<RequestId> Engine::Impl::submit(GenerationRequest request, std::shared_pt
   out.transport_deadline = request.transport_deadline;
 
   const std::lock_guard lock(mutex_);
-  if (!accepting_) return Error{ErrorCode::kUnavailable, "the server is shutting down and takes no new requests"};
+  if (refusal_) return *refusal_;
   const QueueLoad ahead{queue_.requests + inbox_.load.requests, queue_.prompt_tokens + inbox_.load.prompt_tokens};
   if (auto error = refusal(limits_, ahead, num_prompt, max_tokens, out.n)) {
     if (error->code == ErrorCode::kResourceExhausted) error->retry_after_ms = retry_after_ms_;
@@ -95,12 +98,12 @@ void Engine::Impl::end_all(Error reason) {
 
 void Engine::Impl::stop_accepting() {
   const std::lock_guard lock(mutex_);
-  accepting_ = false;
+  if (!refusal_) refusal_ = {ErrorCode::kUnavailable, "the server is shutting down and takes no new requests"};
 }
 
 bool Engine::Impl::wait_idle(TimePoint deadline) {
   std::unique_lock lock(mutex_);
-  const auto idle = [this] { return num_open_ == 0; };
+  const auto idle = [this] { return num_open_ == 0 && num_in_flight_ == 0; };
   if (deadline != kNoDeadline) return idle_.wait_until(lock, deadline, idle);
   idle_.wait(lock, idle);
   return true;

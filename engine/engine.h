@@ -1,5 +1,7 @@
 // The engine: one thread, one loop (docs/architecture.md):
-//   plan = schedule() -> batch = build_batch(plan) -> sample(forward(batch)) -> stop checkers -> events = commit(...)
+//   plan = schedule() -> batch = build_batch(plan) -> start(batch) ... collect() -> stop checkers -> events =
+//   commit(...)
+// At the model's depth 2 the next step is scheduled and started before the one in flight is collected.
 // Everything public may be called from any thread and returns at once, but for the constructor, the destructor and
 // drain.
 #pragma once
@@ -76,9 +78,9 @@ class Engine {
   ~Engine();  // ends what is left with kUnavailable, joins the thread
 
   // Refusals: kInvalidArgument (prompt + 1, or with max_tokens 0 the prompt, over the context or the pool, n over
-  // max_num_seqs: with the numbers), kResourceExhausted (queue full; says when to try again), kUnavailable (draining).
-  // The stream is told of everything after acceptance: also, with kDeadlineExceeded, that the request cannot give a
-  // token before its deadline.
+  // max_num_seqs: with the numbers), kResourceExhausted (queue full; says when to try again), kUnavailable (draining,
+  // device lost). The stream is told of everything after acceptance: also, with kDeadlineExceeded, that the request
+  // cannot give a token before its deadline.
   Result<RequestId> submit(GenerationRequest request, std::shared_ptr<TokenStream> stream);
   // No more is computed for it from the next step on; the stream ends with kCancelled. Unknown ids are ignored.
   void cancel(RequestId id);
@@ -93,7 +95,7 @@ class Engine {
   LoadSnapshot load() const;  // as it is now: what the step under way began with; never waits for one
 
   void stop_accepting();  // submit answers kUnavailable from now on
-  // Until no request is left or the deadline (of the steady clock) passed: true when idle.
+  // Until no request is left and no step in flight, or the deadline (of the steady clock) passed: true when idle.
   bool wait_idle(TimePoint deadline);
   void end_all(Error reason);  // ends every request with this error
 

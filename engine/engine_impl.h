@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 #include <condition_variable>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -63,6 +64,12 @@ class Engine::Impl {
     }
     void clear();
   };
+  // A step that was scheduled and is not committed.
+  struct Flight {
+    const StepPlan* plan = nullptr;  // the scheduler's; stands until its commit
+    StepRecord record;
+    std::exception_ptr failure;  // why it could not be started
+  };
 
   // Engine thread.
   void run();
@@ -72,14 +79,20 @@ class Engine::Impl {
   void refuse_late();
   void give_dumps();
   void cancel_now(RequestId id, std::int32_t index);
-  const Events& run_step(const StepPlan& plan);
-  void compute(const StepPlan& plan);
+  void end_all_now(const Error& reason);
+  bool may_start() const;
+  bool start_next();
+  void start(Flight& flight);
+  void finish_oldest();
+  const Events& commit(Flight& flight);
+  void collect(Flight& flight);
   void end_broken(const StepPlan& plan);
-  void describe(const StepPlan& plan);
+  void lose_device(const std::string& what);
+  void tell(const Events& events, const StepRecord* step);
   void walk_if_due(const SchedulerCounts& counts, TimePoint now);
-  void publish_load(bool was_step);
+  void publish_load(const StepRecord* step);
   void refresh_snapshot(const SchedulerCounts& counts);
-  void observe(const Events& events, bool was_step);
+  void observe(const Events& events, const StepRecord* step);
   void settle(std::size_t num_ended);
   double lap();
 
@@ -88,19 +101,22 @@ class Engine::Impl {
   const Clock& clock_;
   const SchedulerLimits limits_;
   const bool check_invariants_;
+  const int depth_;
   std::vector<std::shared_ptr<EngineObserver>> observers_;
 
   // Engine thread only.
   BlockManager blocks_;
   Scheduler scheduler_;
   Delivery delivery_;
-  StepBatch batch_;
+  std::vector<Flight> flights_;  // oldest first, at most depth_
+  StepBatch batch_;              // read by the model before start() returns: one is enough
+  // Of the step that was collected last.
   std::vector<SampledToken> sampled_;
   std::vector<SampledToken> scores_;
   std::vector<TokenId> tokens_;
+  std::optional<Error> lost_;  // the device is: what all requests end with
   Inbox taken_;
   std::vector<std::pair<RequestId, Error>> refused_;  // of taken_: they could not give a token in time
-  StepRecord record_;
   std::array<std::int64_t, kNumOutcomes> num_ended_{};
   std::int64_t num_refused_late_ = 0;
   std::int32_t num_unaccounted_ = 0;  // by the last walk
@@ -114,8 +130,9 @@ class Engine::Impl {
   Inbox inbox_;
   QueueLoad queue_;            // of the scheduler; with the inbox's load, what a newcomer finds before it
   std::int64_t num_open_ = 0;  // accepted and not ended
+  std::size_t num_in_flight_ = 0;
   RequestId last_id_ = 0;
-  bool accepting_ = true;
+  std::optional<Error> refusal_;  // of every newcomer
   bool stopping_ = false;
   LoadSnapshot snapshot_;
   std::int32_t retry_after_ms_ = kDefaultRetryMs;  // what a full queue says

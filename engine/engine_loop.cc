@@ -41,29 +41,32 @@ RequestRecord record_of(const RequestSummary& summary, Outcome outcome) {
   return record;
 }
 
+StepRecord description_of(const StepPlan& plan) {
+  StepRecord record;
+  record.step = plan.step;
+  record.num_tokens = plan.num_tokens;
+  for (const Slice& slice : plan.slices) {
+    const bool continues =
+        slice.count == 1 && slice.num_logits == 1 && slice.first >= slice.sequence->num_prompt_tokens();
+    ++(continues ? record.num_decode_slices : record.num_prefill_slices);
+  }
+  return record;
+}
+
 }  // namespace
 
+// At depth 1 each step is finished as soon as it was started. At depth 2 one more is started first, as long as there is
+// something to start; when there is not, the oldest is waited for.
 void Engine::Impl::run() {
   name_thread("folio-engine");
   while (take_inbox()) {
-    if (scheduler_.empty()) {
+    if (scheduler_.empty() && flights_.empty()) {
       scheduler_.release_expired_pins();
-      publish_load(false);
+      publish_load(nullptr);
       continue;
     }
-    lap();
-    const StepPlan& plan = scheduler_.schedule();
-    const Events& events = plan.slices.empty() ? scheduler_.commit(plan, {}, {}) : run_step(plan);
-    FOLIO_CHECK(!plan.slices.empty() || !events.empty(), "a schedule that finds a request moves or ends something");
-    const std::size_t num_ended = events.ended.size();
-    const bool was_step = plan.num_tokens > 0;
-    for (const RequestSummary& summary : events.ended) {
-      ++num_ended_[static_cast<std::size_t>(delivery_.outcome(summary))];
-    }
-    publish_load(was_step);
-    observe(events, was_step);
-    delivery_.deliver(events, sampled_, scores_);
-    settle(num_ended);
+    const bool advanced = may_start() && start_next();
+    if (!advanced || std::ssize(flights_) == depth_) finish_oldest();
   }
 }
 
@@ -72,7 +75,7 @@ bool Engine::Impl::take_inbox() {
   {
     std::unique_lock lock(mutex_);
     wait_for_news(lock);
-    if (stopping_ && inbox_.empty() && scheduler_.empty()) return false;
+    if (stopping_ && inbox_.empty() && scheduler_.empty() && flights_.empty()) return false;
     queue_.requests += inbox_.load.requests;
     queue_.prompt_tokens += inbox_.load.prompt_tokens;
     snapshot_.num_waiting += inbox_.load.requests;
@@ -88,27 +91,24 @@ bool Engine::Impl::take_inbox() {
   for (Submission& submission : taken_.submissions) add(submission);
   refuse_late();
   for (const auto& [id, index] : taken_.cancels) cancel_now(id, index);
-  if (taken_.end_all) {
-    for (RequestId id : delivery_.live_ids()) {
-      delivery_.set_error(id, *taken_.end_all);
-      scheduler_.end(id, finish_reason(taken_.end_all->code));
-    }
-  }
+  if (taken_.end_all) end_all_now(*taken_.end_all);
+  if (lost_) end_all_now(*lost_);  // who was accepted before that was known
   give_dumps();
   taken_.clear();
   return true;
 }
 
-// One copy for all that asked meanwhile.
+// One copy for all that asked meanwhile, of a moment when no step holds what no sequence does.
 void Engine::Impl::give_dumps() {
   if (taken_.dumps.empty()) return;
+  while (!flights_.empty()) finish_oldest();
   const auto dump = std::make_shared<const BlockDump>(folio::dump_blocks(scheduler_, blocks_));
   for (const BlockDumpReceiver& done : taken_.dumps) done(dump);
 }
 
 // Until there is something to do: news, a pin to release, a request.
 void Engine::Impl::wait_for_news(std::unique_lock<std::mutex>& lock) {
-  const auto news = [this] { return !inbox_.empty() || !scheduler_.empty() || stopping_; };
+  const auto news = [this] { return !inbox_.empty() || !scheduler_.empty() || !flights_.empty() || stopping_; };
   const TimePoint expiry = scheduler_.pins().next_expiry();
   if (expiry == kNoDeadline) {
     wake_.wait(lock, news);
@@ -130,7 +130,7 @@ void Engine::Impl::add(Submission& submission) {
 void Engine::Impl::refuse_late() {
   if (refused_.empty()) return;
   num_refused_late_ += static_cast<std::int64_t>(refused_.size());
-  publish_load(false);
+  publish_load(nullptr);
   for (auto& [id, error] : refused_) delivery_.refuse(id, std::move(error));
   settle(refused_.size());
   refused_.clear();
@@ -145,50 +145,109 @@ void Engine::Impl::cancel_now(RequestId id, std::int32_t index) {
   scheduler_.end(id, FinishReason::kCancelled);
 }
 
-// batch -> logits -> tokens -> stops -> commit.
-const Events& Engine::Impl::run_step(const StepPlan& plan) {
-  record_ = {};
-  record_.schedule_ms = lap();
+void Engine::Impl::end_all_now(const Error& reason) {
+  for (RequestId id : delivery_.live_ids()) {
+    delivery_.set_error(id, reason);
+    scheduler_.end(id, finish_reason(reason.code));
+  }
+}
+
+// A step may be started behind the one in flight unless it would need what only that one's commit brings: a sample that
+// reads the tokens before it (penalties) is drawn when all of them are known. Scores are of the prompt, and masks count
+// tokens: they wait for nobody. And behind a step that failed nothing is started.
+bool Engine::Impl::may_start() const {
+  if (scheduler_.empty()) return false;
+  if (flights_.empty()) return true;
+  const auto reads_history = [](const PlannedSample& sample) {
+    return sample.sequence->owner->request.sampling.reads_history();
+  };
+  return std::ssize(flights_) < depth_ && !lost_ && !flights_.back().failure &&
+         std::ranges::none_of(flights_.back().plan->samples, reads_history);
+}
+
+// False: there is nothing to start, and nobody to end, before what is in flight was committed.
+bool Engine::Impl::start_next() {
+  lap();
+  const StepPlan& plan = scheduler_.schedule();
+  if (plan.slices.empty()) {
+    const Events& events = scheduler_.commit(plan, {}, {});
+    if (events.empty()) return false;
+    tell(events, nullptr);
+    return true;
+  }
+  Flight& flight = flights_.emplace_back(&plan, description_of(plan));
+  flight.record.schedule_ms = lap();
   {
     const SchedulerCounts counts = scheduler_.counts();
     const std::lock_guard lock(mutex_);
     refresh_snapshot(counts);  // what was started with this plan makes room in the queue at once
   }
-  describe(plan);
-  const Events* events = nullptr;
   try {
-    compute(plan);
+    start(flight);
+  } catch (const DeviceLost& e) {
+    lose_device(e.what());
+  } catch (const std::exception&) {
+    flight.failure = std::current_exception();
+  }
+  return true;
+}
+
+// Throws what the model threw.
+void Engine::Impl::start(Flight& flight) {
+  build_batch(*flight.plan, limits_.block_size, batch_);
+  delivery_.mask(*flight.plan, batch_.samples);
+  flight.record.build_ms = lap();
+  model_.start(batch_);
+  flight.record.forward_ms = lap();
+}
+
+void Engine::Impl::finish_oldest() {
+  FOLIO_CHECK(!flights_.empty(), "a schedule that finds a request moves or ends something");
+  lap();
+  Flight flight = std::move(flights_.front());
+  flights_.erase(flights_.begin());
+  const Events& events = commit(flight);
+  flight.record.commit_ms = lap();
+  if (check_invariants_) {
+    const auto broken = scheduler_.broken_invariant();
+    FOLIO_CHECK(!broken, broken.value_or("").c_str());
+  }
+  tell(events, &flight.record);
+}
+
+// tokens -> stops -> commit.
+const Events& Engine::Impl::commit(Flight& flight) {
+  const StepPlan& plan = *flight.plan;
+  if (lost_) return scheduler_.fail(plan);
+  try {
+    if (flight.failure) std::rethrow_exception(flight.failure);
+    collect(flight);
     end_broken(plan);
     delivery_.check_stops(plan, sampled_);
-    events = &scheduler_.commit(plan, tokens_, delivery_.verdicts());
+    return scheduler_.commit(plan, tokens_, delivery_.verdicts());
+  } catch (const DeviceLost& e) {
+    lose_device(e.what());
   } catch (const std::exception& e) {
     for (const Slice& slice : plan.slices) {
       delivery_.set_error(slice.sequence->owner->request.id,
                           {ErrorCode::kInternal, std::string("the step failed: ") + e.what()});
     }
-    events = &scheduler_.fail(plan);
   }
-  record_.commit_ms = lap();
-  if (check_invariants_) {
-    const auto broken = scheduler_.broken_invariant();
-    FOLIO_CHECK(!broken, broken.value_or("").c_str());
-  }
-  return *events;
+  return scheduler_.fail(plan);
 }
 
 // Throws what the model threw.
-void Engine::Impl::compute(const StepPlan& plan) {
-  build_batch(plan, limits_.block_size, batch_);
-  delivery_.mask(plan, batch_.samples);
-  record_.build_ms = lap();
-  const Logits logits = model_.forward(batch_);
-  record_.forward_ms = lap();
-  record_.forward = model_.forward_times();
-  sampled_.assign(batch_.samples.size(), {});
-  model_.sample(logits, batch_.samples, sampled_);
-  scores_.assign(batch_.scores.size(), {});
-  if (!scores_.empty()) model_.score(batch_.scores, scores_);
-  record_.sample_ms = lap();
+void Engine::Impl::collect(Flight& flight) {
+  const StepPlan& plan = *flight.plan;
+  std::size_t num_scores = 0;
+  for (const Slice& slice : plan.slices) num_scores += static_cast<std::size_t>(slice.num_scored);
+  sampled_.assign(plan.samples.size(), {});
+  scores_.assign(num_scores, {});
+  StepRecord& record = flight.record;
+  record.forward = model_.collect(sampled_, scores_);
+  record.forward_ms += lap();
+  record.sample_ms = std::min(record.forward_ms, static_cast<double>(record.forward.sample_ns) / 1e6);
+  record.forward_ms -= record.sample_ms;
   tokens_.clear();
   for (const SampledToken& token : sampled_) {
     if (token.id < kNoToken || token.id >= model_.vocab_size()) {
@@ -198,11 +257,22 @@ void Engine::Impl::compute(const StepPlan& plan) {
   }
 }
 
+// The requests in flight end with their steps' fail(), the others with the next schedule().
+void Engine::Impl::lose_device(const std::string& what) {
+  lost_ = Error{ErrorCode::kUnavailable, "the device was lost: " + what};
+  {
+    const std::lock_guard lock(mutex_);
+    refusal_ = lost_;
+  }
+  for (const auto& observer : observers_) observer->on_device_lost(what);
+  end_all_now(*lost_);
+}
+
 // Rows of logits without a number end their requests. Those of the step's others are as good as ever: a row is a
-// function of its own sequence alone.
+// function of its own sequence alone. One that ended while the step was in flight has no say any more.
 void Engine::Impl::end_broken(const StepPlan& plan) {
   const auto end_if_broken = [this](const SampledToken& token, const Sequence& sequence) {
-    if (token.id != kNoToken) return;
+    if (token.id != kNoToken || sequence.state == SequenceState::kEnded) return;
     const RequestId id = sequence.owner->request.id;
     delivery_.set_error(id, {ErrorCode::kInternal, "the model's logits are not numbers"});
     scheduler_.end(id, FinishReason::kError);
@@ -214,14 +284,16 @@ void Engine::Impl::end_broken(const StepPlan& plan) {
   }
 }
 
-void Engine::Impl::describe(const StepPlan& plan) {
-  record_.step = plan.step;
-  record_.num_tokens = plan.num_tokens;
-  for (const Slice& slice : plan.slices) {
-    const bool continues =
-        slice.count == 1 && slice.num_logits == 1 && slice.first >= slice.sequence->num_prompt_tokens();
-    ++(continues ? record_.num_decode_slices : record_.num_prefill_slices);
+// The streams hear of it last (publish_load).
+void Engine::Impl::tell(const Events& events, const StepRecord* step) {
+  for (const RequestSummary& summary : events.ended) {
+    ++num_ended_[static_cast<std::size_t>(delivery_.outcome(summary))];
   }
+  publish_load(step);
+  observe(events, step);
+  const std::size_t num_ended = events.ended.size();
+  delivery_.deliver(events, sampled_, scores_);
+  settle(num_ended);
 }
 
 // How many blocks are lost, if any, is known by walking over all tables and pins: when nobody holds any, and else when
@@ -239,17 +311,17 @@ double Engine::Impl::lap() {
   return to_ms(now - std::exchange(lap_start_, now));
 }
 
-// Before the streams hear of a step's ends, so that whoever waits for an end finds its blocks given back.
-void Engine::Impl::publish_load(bool was_step) {
+// Before the streams hear of a step's ends, so that whoever waits for an end finds its blocks given back (but for those
+// that the step behind names still; wait_idle waits for that too).
+void Engine::Impl::publish_load(const StepRecord* step) {
   const SchedulerCounts counts = scheduler_.counts();
   const Duration queue_time = scheduler_.predicted_queue_time();
-  const StepPhases step{record_.schedule_ms, record_.build_ms, record_.forward_ms, record_.sample_ms,
-                        record_.commit_ms};
   const TimePoint now = clock_.now();
   walk_if_due(counts, now);
   const std::lock_guard lock(mutex_);
-  if (was_step) {
-    meter_.record(now, step, counts.prompt_tokens - snapshot_.prompt_tokens,
+  if (step != nullptr) {
+    const StepPhases phases{step->schedule_ms, step->build_ms, step->forward_ms, step->sample_ms, step->commit_ms};
+    meter_.record(now, phases, counts.prompt_tokens - snapshot_.prompt_tokens,
                   counts.output_tokens - snapshot_.output_tokens);
   }
   if (queue_time > Duration::zero()) {
@@ -283,9 +355,9 @@ void Engine::Impl::refresh_snapshot(const SchedulerCounts& counts) {
   snapshot_.step_times = scheduler_.step_times();
 }
 
-void Engine::Impl::observe(const Events& events, bool was_step) {
+void Engine::Impl::observe(const Events& events, const StepRecord* step) {
   for (const auto& observer : observers_) {
-    if (was_step) observer->on_step(record_);
+    if (step != nullptr) observer->on_step(*step);
     for (const SequenceEvent& event : events.sequences) {
       if (event.ttft != kNoDuration) observer->on_first_token(event.ttft);
       if (event.gap != kNoDuration) observer->on_next_token(event.gap);
@@ -297,10 +369,10 @@ void Engine::Impl::observe(const Events& events, bool was_step) {
 }
 
 void Engine::Impl::settle(std::size_t num_ended) {
-  if (num_ended == 0) return;
   const std::lock_guard lock(mutex_);
   num_open_ -= static_cast<std::int64_t>(num_ended);
-  if (num_open_ == 0) idle_.notify_all();
+  num_in_flight_ = flights_.size();
+  if (num_open_ == 0 && num_in_flight_ == 0) idle_.notify_all();
 }
 
 void Engine::Impl::Inbox::clear() {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <utility>
 
 #include "base/clock.h"
@@ -17,18 +18,22 @@ enum class Outcome : std::uint8_t {
   kCancelled,  // its caller is gone, or the operator ended it
   kDeadline,   // its time was up, before or after the first token
   kFailed,     // a step failed
-  kShutDown,   // the drain timed out
+  kShutDown,   // the drain timed out, or the device was lost
 };
 inline constexpr std::size_t kNumOutcomes = 6;
 
-// One step as it happened; of one that failed, the times up to there.
+// One step as it happened; of one that failed, the times up to there. The times are the engine thread's, each spent for
+// this step alone, so that they sum up to what the step took of it: schedule, build, forward (starting the step and
+// waiting for its results, but for sampling as far as the model tells the two apart), sample, commit. At depth 2 the
+// model computes on while the thread is at the other phases of the steps before and behind: forward_ms is what of the
+// model's time they did not hide.
 struct StepRecord {
   std::int64_t step = 0;
   std::int32_t num_decode_slices = 0;   // slices of one token that continue an output
   std::int32_t num_prefill_slices = 0;  // the others
   std::int32_t num_tokens = 0;
   double schedule_ms = 0, build_ms = 0, forward_ms = 0, sample_ms = 0, commit_ms = 0;
-  ForwardTimes forward;  // the parts of forward_ms
+  ForwardTimes forward;  // the parts of forward_ms and sample_ms, where the model knows them
 };
 
 // A request that ended.
@@ -51,6 +56,8 @@ class EngineObserver {
   virtual void on_first_token(Duration) {}  // of a request, since its arrival
   virtual void on_next_token(Duration) {}   // of a sequence, since the one before
   virtual void on_end(const RequestRecord&) {}
+  // Once: no step will run any more. All requests end now, and none is accepted again.
+  virtual void on_device_lost(const std::string& /*what*/) {}
 };
 
 // Of steps alone, by a function.

@@ -3,13 +3,17 @@
 // backend. One thread (the engine's) calls; a backend uses its own workers inside. The numerics contract
 // (docs/numerics.md) holds for every operation: a row's result is a function of that row, the weights and the cached
 // K/V of its own sequence.
+//
+// A step is begin_step(), its operations, end_step(), and later collect(). An operation may return before it is done:
+// what it was given on the host it has read by then, and what it makes is in memory of the backend, which only the
+// backend's own operations read. Operations run in the order of their calls, also of different steps. Results come out
+// at one place, collect(). A step whose operation throws is over: the next begin_step() forgets it.
 #pragma once
 #include <cstdint>
 #include <memory>
 #include <span>
 
 #include "engine/gguf/gguf_file.h"
-#include "engine/kernels/kv_cache.h"
 #include "engine/kernels/step_batch.h"
 
 namespace folio {
@@ -29,6 +33,7 @@ class WeightMatrix {
   std::int32_t columns_;
 };
 
+// Pointers to weights and biases are those of load_vector.
 struct Norm {
   const float* weight = nullptr;  // null: no norm
   float epsilon = 0.0F;
@@ -50,23 +55,46 @@ struct AttentionShape {
 struct Rope {
   std::int32_t rotary_dim = 0;                 // even, at most head_dim
   bool interleaved = false;                    // pairs (2i, 2i + 1), else (i, i + rotary_dim / 2)
-  std::span<const float> inverse_frequencies;  // [rotary_dim / 2]; outlives the backend
+  const float* inverse_frequencies = nullptr;  // [rotary_dim / 2], of load_vector
 };
 
 enum class Activation : std::uint8_t { kSilu, kGelu };
+
+// Logits of rows of a step, [rows][vocab_size] floats in memory of the backend (read_logits); valid until the next are
+// computed.
+struct Logits {
+  float* data = nullptr;
+  std::int32_t rows = 0;
+  std::int32_t vocab_size = 0;
+};
+
+// The KV cache that a backend owns, in its own layout.
+struct KvCacheSize {
+  std::int32_t num_blocks = 0;  // usable; ids are 1..num_blocks
+  std::int32_t block_size = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t bytes_per_token = 0;
+};
 
 class Backend {
  public:
   virtual ~Backend() = default;
   virtual const char* name() const = 0;
+  virtual int num_threads() const = 0;  // that compute a step; 0 where no host thread does
+  // Steps that are worth having between end_step() and collect(): 1 when operations are done as they return, 2 when the
+  // device computes one while the host plans the next. Two may be there in any case (kMaxStepsInFlight).
+  virtual int depth() const = 0;
+  virtual KvCacheSize kv_cache() const = 0;
 
   // Start-up. The matrix does not need the file afterwards. Throws std::runtime_error naming the tensor.
   virtual std::unique_ptr<WeightMatrix> load_matrix(const GgufTensor& tensor) = 0;
+  // Start-up. A copy of these values, which lives as long as the backend.
+  virtual const float* load_vector(std::span<const float> values) = 0;
   // Memory for activations, [floats], valid until the next call with the same slot; contents are lost when it grows.
   virtual float* activations(int slot, std::size_t floats) = 0;
 
-  // Once before a step's other operations: block copies, the step's angles and work plan. `ropes` are the step's
-  // tables.
+  // Once before a step's other operations: block copies, the step's angles and work plan, tokens that are samples of
+  // the step ended last. `ropes` are the step's tables.
   virtual void begin_step(const StepBatch& batch, std::span<const Rope> ropes) = 0;
 
   // x[t] = scale * row tokens[t] of the table.
@@ -88,9 +116,17 @@ class Backend {
   virtual void down_add(const WeightMatrix& down, Norm norm, float* x) = 0;
   // norm(x[row]) * W^T for each of these rows, in memory that the next call uses again.
   virtual Logits logits(const float* x, Norm norm, const WeightMatrix& matrix, std::span<const std::int32_t> rows) = 0;
-  virtual void sample(const Logits& logits, std::span<const SampleRequest> samples, std::span<SampledToken> out) = 0;
-  // Row i of the logits scores scores[i].
-  virtual void score(const Logits& logits, std::span<const ScoreRequest> scores, std::span<SampledToken> out) = 0;
+  // Row i of the logits scores scores[i]. What a step's calls score is collected one after the other.
+  virtual void score(const Logits& logits, std::span<const ScoreRequest> scores) = 0;
+  // At most once a step, after its scores.
+  virtual void sample(const Logits& logits, std::span<const SampleRequest> samples) = 0;
+  virtual void end_step() = 0;
+
+  // Waits for the oldest step that was ended and not collected; as many as were sampled and scored. Throws what failed
+  // in it, or DeviceLost: that step counts as collected.
+  virtual void collect(std::span<SampledToken> samples, std::span<SampledToken> scores) = 0;
+  // One row of the logits, for tests and measurements: waits for them.
+  virtual void read_logits(const Logits& logits, std::int32_t row, std::span<float> out) = 0;
 };
 
 }  // namespace folio

@@ -11,10 +11,10 @@
 //   block_ids   [7, 2, 9]            B = 3
 //   logit_rows  [0]                  R = 1: row 0 of the T tokens
 //   scores      [{1, b1}, {2, b2}]   P = 2, if B's prompt is scored: b1 by the logits of row 1, which holds b0 ...
+// At depth 2 a5 may be sample 3 of the step before, which is not collected: then tokens[0] is in_flight_token(3) = -4,
+// and the sample's `tokens` end before it.
 #pragma once
-#include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "base/ids.h"
@@ -27,18 +27,19 @@ struct BlockCopy {
   BlockId to = 0;
 };
 
-// Float logits of rows of a step, [rows][vocab_size] contiguous; valid until the next are computed. May be overwritten.
-struct Logits {
-  float* data = nullptr;
-  std::int32_t rows = 0;
-  std::int32_t vocab_size = 0;
-  std::span<float> row(std::int32_t r) const {
-    return {data + static_cast<std::ptrdiff_t>(r) * vocab_size, static_cast<std::size_t>(vocab_size)};
-  }
-};
+inline constexpr int kMaxStepsInFlight = 2;  // started and not collected
+
+// A token that is sample `row` of the step started before this one. Whoever computes resolves it; a sample that came to
+// nothing (kNoToken) is any token then, since its sequence ends.
+constexpr TokenId in_flight_token(std::int32_t row) {
+  return -1 - row;
+}
+constexpr std::int32_t in_flight_row(TokenId token) {  // -1 and below: a token that is known
+  return -1 - token;
+}
 
 struct StepBatch {
-  std::vector<TokenId> tokens;            // [T]
+  std::vector<TokenId> tokens;            // [T] below 0: in_flight_token(row)
   std::vector<std::int32_t> positions;    // [T]
   std::vector<std::int32_t> slots;        // [T] block id * block_size + offset
   std::vector<std::int32_t> query_start;  // [S + 1] into T

@@ -11,22 +11,20 @@ enum Slot { kX, kQ, kK, kV, kAttended };
 
 }  // namespace
 
-Decoder::Decoder(const GgufFile& file, DecoderConfig config, std::int32_t max_context, std::unique_ptr<ThreadPool> pool,
-                 std::unique_ptr<KvCache> cache, std::unique_ptr<Backend> backend)
+Decoder::Decoder(const GgufFile& file, DecoderConfig config, std::int32_t max_context, std::unique_ptr<Backend> backend)
     : config_(std::move(config)),
       max_context_(max_context),
-      pool_(std::move(pool)),
-      cache_(std::move(cache)),
       backend_(std::move(backend)),
       weights_(load_weights(file, config_, *backend_)) {
   for (const AttentionKind& kind : config_.attentions) {
-    ropes_.push_back({config_.rotary_dim, config_.rope_interleaved, kind.inverse_frequencies});
+    ropes_.push_back({config_.rotary_dim, config_.rope_interleaved, backend_->load_vector(kind.inverse_frequencies)});
   }
 }
 
-Logits Decoder::forward(const StepBatch& batch) {
+void Decoder::start(const StepBatch& batch) {
   num_tokens_ = batch.num_tokens();
   FOLIO_CHECK(num_tokens_ > 0, "a step without tokens");
+  FOLIO_CHECK(num_started_ - num_collected_ < kMaxStepsInFlight, "a step is collected before one more is started");
   timer_.start();
   backend_->begin_step(batch, ropes_);
   timer_.lap(ForwardPhase::kPlan);
@@ -39,9 +37,22 @@ Logits Decoder::forward(const StepBatch& batch) {
     run_feed_forward(weights_.layers[i], x);
   }
   x_ = x;
-  const Logits result = logits(batch.logit_rows);
+  score(batch.scores);  // first: the logits that stay are those of the logit rows
+  timer_.lap_sample();
+  logits_ = logits(batch.logit_rows);
   timer_.lap(ForwardPhase::kLogits);
-  return result;
+  backend_->sample(logits_, batch.samples);
+  backend_->end_step();
+  timer_.lap_sample();
+  times_[num_started_++ % kMaxStepsInFlight] = timer_.times();
+}
+
+// Where operations return before they are done, the time until then says nothing of theirs.
+ForwardTimes Decoder::collect(std::span<SampledToken> samples, std::span<SampledToken> scores) {
+  FOLIO_CHECK(num_collected_ < num_started_, "a step is started before it is collected");
+  const ForwardTimes& times = times_[num_collected_++ % kMaxStepsInFlight];
+  backend_->collect(samples, scores);
+  return backend_->depth() == 1 ? times : ForwardTimes();
 }
 
 Logits Decoder::logits(std::span<const std::int32_t> rows) {
@@ -57,10 +68,8 @@ void Decoder::run_attention(const DecoderLayer& layer, int index, float* x) {
   float* k = backend_->activations(kK, kv_floats);
   float* v = backend_->activations(kV, kv_floats);
   float* attended = backend_->activations(kAttended, q_floats);
-  const auto bias = [](const std::vector<float>& b) { return b.empty() ? nullptr : b.data(); };
-  const Projection projections[] = {{layer.q.get(), bias(layer.q_bias), q},
-                                    {layer.k.get(), bias(layer.k_bias), k},
-                                    {layer.v.get(), bias(layer.v_bias), v}};
+  const Projection projections[] = {
+      {layer.q.get(), layer.q_bias, q}, {layer.k.get(), layer.k_bias, k}, {layer.v.get(), layer.v_bias, v}};
   backend_->norm_project(x, norm(layer.attention_norm), projections);
   timer_.lap(ForwardPhase::kQkv);
   const std::int32_t kind = config_.layer_attention[static_cast<std::size_t>(index)];
@@ -79,16 +88,13 @@ void Decoder::run_feed_forward(const DecoderLayer& layer, float* x) {
   timer_.lap(ForwardPhase::kDown);
 }
 
-void Decoder::sample(const Logits& logits, std::span<const SampleRequest> samples, std::span<SampledToken> out) {
-  backend_->sample(logits, samples, out);
-}
-
-void Decoder::score(std::span<const ScoreRequest> scores, std::span<SampledToken> out) {
+// In groups, so that a long prompt's logits are never there at once.
+void Decoder::score(std::span<const ScoreRequest> scores) {
   for (std::size_t begin = 0; begin < scores.size(); begin += kMaxScoredRows) {
     const std::span<const ScoreRequest> group = scores.subspan(begin, std::min(kMaxScoredRows, scores.size() - begin));
     score_rows_.clear();
     for (const ScoreRequest& request : group) score_rows_.push_back(request.row);
-    backend_->score(logits(score_rows_), group, out.subspan(begin, group.size()));
+    backend_->score(logits(score_rows_), group);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <set>
 #include <string>
+#include <vector>
 
 namespace folio {
 namespace {
@@ -20,18 +21,19 @@ class Loader {
     return matrix;
   }
 
-  std::vector<float> vector(const std::string& name, std::int32_t size) {
+  const float* vector(const std::string& name, std::int32_t size) {
     const GgufTensor& tensor = take(name, {size});
     if (tensor.type != TensorType::kF32 && tensor.type != TensorType::kF16 && tensor.type != TensorType::kBF16) {
       file_.fail("tensor " + name + " is " + tensor_type_info(tensor.type).name + ", expected F32, F16 or BF16");
     }
+    if (backend_ == nullptr) return nullptr;
     std::vector<float> values(static_cast<std::size_t>(size));
     dequantize(tensor.type, tensor.data, values);
-    return values;
+    return backend_->load_vector(values);
   }
 
-  std::vector<float> vector_if_present(const std::string& name, std::int32_t size) {
-    return has(name) ? vector(name, size) : std::vector<float>();
+  const float* vector_if_present(const std::string& name, std::int32_t size) {
+    return has(name) ? vector(name, size) : nullptr;
   }
 
   bool has(const std::string& name) const { return file_.find_tensor(name) != nullptr; }

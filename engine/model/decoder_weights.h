@@ -10,14 +10,16 @@
 namespace folio {
 
 struct DecoderLayer {
-  std::vector<float> attention_norm, post_attention_norm, ff_norm, post_ff_norm, q_norm, k_norm;  // empty: none
+  // Vectors are the backend's (load_vector); null: none.
+  const float *attention_norm = nullptr, *post_attention_norm = nullptr, *ff_norm = nullptr, *post_ff_norm = nullptr;
+  const float *q_norm = nullptr, *k_norm = nullptr;
+  const float *q_bias = nullptr, *k_bias = nullptr, *v_bias = nullptr;
   std::unique_ptr<WeightMatrix> q, k, v, attention_out, gate, up, down;
-  std::vector<float> q_bias, k_bias, v_bias;
 };
 
 struct DecoderWeights {
   std::unique_ptr<WeightMatrix> embedding, own_output;  // no own_output: tied to the embedding
-  std::vector<float> output_norm;
+  const float* output_norm = nullptr;
   std::vector<DecoderLayer> layers;
 };
 

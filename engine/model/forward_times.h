@@ -25,8 +25,10 @@ inline constexpr std::size_t kNumForwardPhases = static_cast<std::size_t>(Forwar
 inline constexpr std::array<const char*, kNumForwardPhases> kForwardPhaseNames = {
     "plan", "embed", "qkv", "rope_write_kv", "attention", "attention_out", "gate_up", "down", "logits"};
 
+// Of one step.
 struct ForwardTimes {
   std::array<std::int64_t, kNumForwardPhases> ns{};
+  std::int64_t sample_ns = 0;  // scores and samples, with the logits of what is scored: no part of the forward pass
 };
 
 class ForwardTimer {
@@ -36,15 +38,16 @@ class ForwardTimer {
     last_ = Clock::now();
   }
   // What passed since the last call belongs to this phase.
-  void lap(ForwardPhase phase) {
-    const Clock::time_point now = Clock::now();
-    times_.ns[static_cast<std::size_t>(phase)] +=
-        std::chrono::duration_cast<std::chrono::nanoseconds>(now - std::exchange(last_, now)).count();
-  }
+  void lap(ForwardPhase phase) { times_.ns[static_cast<std::size_t>(phase)] += passed(); }
+  void lap_sample() { times_.sample_ns += passed(); }
   const ForwardTimes& times() const { return times_; }
 
  private:
   using Clock = std::chrono::steady_clock;
+  std::int64_t passed() {
+    const Clock::time_point now = Clock::now();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(now - std::exchange(last_, now)).count();
+  }
   ForwardTimes times_;
   Clock::time_point last_;
 };

@@ -6,7 +6,7 @@
 
 #include "base/thread_pool.h"
 #include "engine/kernels/cpu/cpu_backend.h"
-#include "engine/model/decoder.h"
+#include "engine/kernels/cuda_library.h"
 #include "engine/model/decoder_config.h"
 
 namespace folio {
@@ -29,11 +29,12 @@ std::int32_t context_limit(const GgufFile& file, const DecoderConfig& config, st
   return wanted;
 }
 
+// Blocks that all sequences can fill at most.
+std::int64_t useful_blocks(const ModelOptions& options, std::int32_t max_context) {
+  return std::int64_t{(max_context + options.block_size - 1) / options.block_size} * options.max_num_seqs;
+}
+
 KvCacheLayout plan_cache(const DecoderConfig& config, const ModelOptions& options, std::int32_t max_context) {
-  if (options.block_size < 16 || options.block_size > 256 || 256 % options.block_size != 0) {
-    throw std::runtime_error("--block-size " + std::to_string(options.block_size) +
-                             ": expected 16, 32, 64, 128 or 256");
-  }
   KvCacheLayout layout;
   layout.num_layers = config.num_layers;
   layout.num_kv_heads = config.attention.num_kv_heads;
@@ -45,9 +46,8 @@ KvCacheLayout plan_cache(const DecoderConfig& config, const ModelOptions& option
   if (blocks == 0) {
     const bool by_default = options.kv_memory_bytes == 0;
     const std::uint64_t bytes = by_default ? available_memory() / 5 * 2 : options.kv_memory_bytes;
-    const std::int64_t per_sequence = (max_context + options.block_size - 1) / options.block_size;
     const auto fitting = static_cast<std::int64_t>(bytes / layout.block_bytes()) - 1;  // beside the null block
-    blocks = by_default ? std::min(fitting, per_sequence * options.max_num_seqs) : fitting;
+    blocks = by_default ? std::min(fitting, useful_blocks(options, max_context)) : fitting;
     if (blocks < 1) {
       throw std::runtime_error(
           (by_default ? "the memory this process may use" : "--kv-memory " + std::to_string(bytes) + " bytes") +
@@ -61,6 +61,37 @@ KvCacheLayout plan_cache(const DecoderConfig& config, const ModelOptions& option
   }
   layout.num_blocks = static_cast<std::int32_t>(blocks);
   return layout;
+}
+
+DeviceRequest device_request(const GgufFile& file, const DecoderConfig& config, const ModelOptions& options,
+                             std::int32_t max_context) {
+  DeviceRequest request;
+  request.attention = config.attention;
+  request.num_layers = config.num_layers;
+  request.hidden_size = config.hidden_size;
+  request.ff_size = config.ff_size;
+  request.vocab_size = config.vocab_size;
+  request.max_context = max_context;
+  request.max_num_seqs = options.max_num_seqs;
+  request.max_batch_tokens = options.max_batch_tokens;
+  for (const GgufTensor& tensor : file.tensors()) request.weight_bytes += tensor.data.size();
+  request.kv_cache = {kv_type(options.kv_dtype), options.block_size, options.kv_blocks, options.kv_memory_bytes,
+                      useful_blocks(options, max_context)};
+  request.deterministic = options.deterministic;
+  return request;
+}
+
+std::unique_ptr<Backend> make_backend(const GgufFile& file, const DecoderConfig& config, const ModelOptions& options,
+                                      std::int32_t max_context) {
+  if (options.block_size < 16 || options.block_size > 256 || 256 % options.block_size != 0) {
+    throw std::runtime_error("--block-size " + std::to_string(options.block_size) +
+                             ": expected 16, 32, 64, 128 or 256");
+  }
+  if (options.device == "cuda") return make_cuda_backend(device_request(file, config, options, max_context));
+  if (options.device != "cpu") throw std::runtime_error("--device " + options.device + ": expected cpu or cuda");
+  const int num_threads = options.num_threads > 0 ? options.num_threads : available_cores();
+  return std::make_unique<cpu::CpuBackend>(options.isa, num_threads, config.attention,
+                                           plan_cache(config, options, max_context));
 }
 
 std::string main_dtype(const GgufFile& file) {
@@ -77,27 +108,24 @@ LoadedModel load_model(const GgufFile& file, const ModelOptions& options) {
   DecoderConfig config = read_config(file);
   const std::int32_t max_context = context_limit(file, config, options.max_context);
   check_weights(file, config);
-  const KvCacheLayout layout = plan_cache(config, options, max_context);
-  auto pool = std::make_unique<ThreadPool>(options.num_threads > 0 ? options.num_threads : available_cores());
-  auto cache = std::make_unique<KvCache>(layout, *pool);
-  auto backend = std::make_unique<cpu::CpuBackend>(options.isa, *pool, config.attention, *cache);
+  std::unique_ptr<Backend> backend = make_backend(file, config, options, max_context);
+  const KvCacheSize cache = backend->kv_cache();
 
   LoadedModel loaded;
   loaded.info = {.architecture = config.architecture,
                  .name = std::string(file.find_string("general.name").value_or("")),
                  .dtype = main_dtype(file),
                  .isa = backend->name(),
-                 .num_threads = pool->num_threads(),
+                 .num_threads = backend->num_threads(),
                  .kv_dtype = options.kv_dtype,
-                 .block_size = layout.block_size,
-                 .num_blocks = layout.num_blocks,
-                 .kv_bytes = layout.total_bytes(),
-                 .kv_bytes_per_token = layout.block_bytes() / static_cast<std::size_t>(layout.block_size),
+                 .block_size = cache.block_size,
+                 .num_blocks = cache.num_blocks,
+                 .kv_bytes = cache.bytes,
+                 .kv_bytes_per_token = cache.bytes_per_token,
                  .max_context = max_context,
                  .vocab_size = config.vocab_size};
   if (loaded.info.name.empty()) loaded.info.name = file.path().substr(file.path().find_last_of('/') + 1);
-  loaded.model = std::make_unique<Decoder>(file, std::move(config), max_context, std::move(pool), std::move(cache),
-                                           std::move(backend));
+  loaded.model = std::make_unique<Decoder>(file, std::move(config), max_context, std::move(backend));
   return loaded;
 }
 

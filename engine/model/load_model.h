@@ -5,11 +5,13 @@
 #include <string>
 
 #include "engine/gguf/gguf_file.h"
-#include "engine/model/model.h"
+#include "engine/model/decoder.h"
 
 namespace folio {
 
 struct ModelOptions {
+  std::string device = "cpu";         // cpu, cuda
+  bool deterministic = false;         // on cuda: answers do not depend on the batch; on the CPU they never do
   std::string isa = "auto";           // auto, avx512bf16, avx512, avx2, scalar
   int num_threads = 0;                // 0: available_cores()
   std::string kv_dtype = "f16";       // f16, bf16, int8, f32
@@ -19,14 +21,15 @@ struct ModelOptions {
   std::int32_t max_context = 0;       // 0: the file's; larger than the file's is refused
   std::int32_t max_num_seqs =
       64;  // with max_context: more blocks than they can fill are not taken unless asked by kv_blocks
+  std::int32_t max_batch_tokens = 512;  // of a step
 };
 
 struct ModelInfo {
   std::string architecture;
-  std::string name;   // general.name, or the file's name
-  std::string dtype;  // the most common tensor format, by bytes
-  std::string isa;    // the level that runs
-  int num_threads = 0;
+  std::string name;     // general.name, or the file's name
+  std::string dtype;    // the most common tensor format, by bytes
+  std::string isa;      // the level that runs; on a device its name and kind
+  int num_threads = 0;  // of a step; on a device none
   std::string kv_dtype;
   std::int32_t block_size = 0;
   std::int32_t num_blocks = 0;
@@ -37,11 +40,12 @@ struct ModelInfo {
 };
 
 struct LoadedModel {
-  std::unique_ptr<Model> model;
+  std::unique_ptr<Decoder> model;
   ModelInfo info;
 };
 
-// Throws GgufError (the file) or std::runtime_error (an option, by its flag's name). The file may be closed afterwards.
+// Throws GgufError (the file) or std::runtime_error (an option, by its flag's name; the device). The file may be closed
+// afterwards.
 LoadedModel load_model(const GgufFile& file, const ModelOptions& options);
 
 // Bytes this process may still use: the smaller of the machine's available memory and the cgroup's rest.

@@ -63,8 +63,8 @@ std::string_view StopRules::text_of(TokenId token) const {
 StopChecker::StopChecker(std::shared_ptr<const StopRules> rules, std::int64_t max_tokens)
     : rules_(std::move(rules)), max_tokens_(max_tokens) {}
 
-std::span<const TokenId> StopChecker::masked() const {
-  if (num_tokens_ < rules_->min_tokens_) return rules_->end_tokens_;
+std::span<const TokenId> StopChecker::masked(std::int64_t index) const {
+  if (index < rules_->min_tokens_) return rules_->end_tokens_;
   return {};
 }
 

@@ -74,9 +74,9 @@ class StopChecker {
   void finish(std::string& released);
 
   std::int64_t num_tokens() const { return num_tokens_; }
-  // Ids that the sampler must not give for the next token (end ids and stop_token_ids before min_tokens); may be empty.
-  // Stands as long as the rules.
-  std::span<const TokenId> masked() const;
+  // Ids that the sampler must not give for output token `index` (end ids and stop_token_ids before min_tokens); may be
+  // empty. Stands as long as the rules. The next token's index is num_tokens(); at depth 2 one more is on its way.
+  std::span<const TokenId> masked(std::int64_t index) const;
 
  private:
   struct Match {

@@ -40,7 +40,10 @@ void expect_whole(const BlockDump& dump) {
   }
 }
 
-TEST(BlockDumpTest, AnIdleEngineAnswers) {
+class BlockDumpTest : public AtDepth {};
+FOLIO_AT_BOTH_DEPTHS(BlockDumpTest);
+
+TEST_P(BlockDumpTest, AnIdleEngineAnswers) {
   Rig rig;
   const auto dump = dump_of(rig);
   EXPECT_EQ(dump->blocks.size(), 64U);
@@ -50,7 +53,7 @@ TEST(BlockDumpTest, AnIdleEngineAnswers) {
     EXPECT_FALSE(block.num_holders > 0 || block.sealed || block.pinned);
 }
 
-TEST(BlockDumpTest, CachedAndPinnedBlocksAreSaidSo) {
+TEST_P(BlockDumpTest, CachedAndPinnedBlocksAreSaidSo) {
   Rig rig;
   GenerationRequest pinned = request_of(1, 18, 3);
   pinned.cache.pin_ms = CacheParams::kPinForever;
@@ -73,7 +76,7 @@ TEST(BlockDumpTest, CachedAndPinnedBlocksAreSaidSo) {
   EXPECT_EQ(count([](const auto& block) { return block.num_holders == 0 && block.sealed; }), load.blocks_cached);
 }
 
-TEST(BlockDumpTest, RunningSequencesAreThereWithTheirTables) {
+TEST_P(BlockDumpTest, RunningSequencesAreThereWithTheirTables) {
   Rig rig;
   Reader reader(3);
   const RequestId id = rig.submit(request_of(1, 10, 200, 3), reader);
@@ -97,7 +100,7 @@ TEST(BlockDumpTest, RunningSequencesAreThereWithTheirTables) {
   EXPECT_TRUE(dump_of(rig)->tables.empty());
 }
 
-TEST(BlockDumpTest, WhoAskedMeanwhileGetsTheSame) {
+TEST_P(BlockDumpTest, WhoAskedMeanwhileGetsTheSame) {
   Rig rig;
   Gate gate;
   std::promise<void> entered;

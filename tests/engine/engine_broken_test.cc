@@ -14,65 +14,40 @@ namespace {
 
 using testing::HasSubstr;
 
-// As the fake model, sampled by the real sampler; the rows of sequences that begin with this token are NaN.
-class BreakableModel final : public Model {
+// The fake model's samples and scores that come to nothing, as rows of NaN do: of sequences that begin with kBroken, at
+// their position 5 and behind it.
+class Breaker {
  public:
   static constexpr TokenId kBroken = 7;
 
-  BreakableModel() : fake_(64, 4, 256, kVocab) {}
-  Logits forward(const StepBatch& batch) override {
-    const Logits logits = fake_.forward(batch);
-    broken_tokens_.clear();
+  void operator()(const StepBatch& batch, std::span<SampledToken> samples, std::span<SampledToken> scores) {
+    std::vector<bool> broken;  // by row
     for (std::size_t s = 0; s + 1 < batch.query_start.size(); ++s) {
       const auto begin = static_cast<std::size_t>(batch.query_start[s]);
       const BlockId first = batch.block_ids[static_cast<std::size_t>(batch.block_start[s])];
       if (batch.positions[begin] == 0) begins_with_[first] = batch.tokens[begin];
       for (std::int32_t row = batch.query_start[s]; row < batch.query_start[s + 1]; ++row) {
-        broken_tokens_.push_back(begins_with_[first] == kBroken && batch.positions[static_cast<std::size_t>(row)] >= 5);
+        broken.push_back(begins_with_[first] == kBroken && batch.positions[static_cast<std::size_t>(row)] >= 5);
       }
     }
-    for (std::int32_t i = 0; i < logits.rows; ++i) {
-      if (!broken_tokens_[static_cast<std::size_t>(batch.logit_rows[static_cast<std::size_t>(i)])]) continue;
-      for (float& logit : logits.row(i)) logit = std::numeric_limits<float>::quiet_NaN();
-    }
-    return logits;
-  }
-  void sample(const Logits& logits, std::span<const SampleRequest> samples, std::span<SampledToken> out) override {
     for (std::size_t i = 0; i < samples.size(); ++i) {
-      out[i] = sample_row(samples[i], logits.row(samples[i].logit_row), scratch_);
+      const auto logit_row = static_cast<std::size_t>(batch.samples[i].logit_row);
+      if (!broken[static_cast<std::size_t>(batch.logit_rows[logit_row])]) continue;
+      std::vector<float> logits(kVocab, std::numeric_limits<float>::quiet_NaN());
+      samples[i] = sample_row(batch.samples[i], logits, scratch_);
     }
-  }
-  void score(std::span<const ScoreRequest> scores, std::span<SampledToken> out) override {
-    fake_.score(scores, out);
     for (std::size_t i = 0; i < scores.size(); ++i) {
-      if (broken_tokens_[static_cast<std::size_t>(scores[i].row)]) out[i] = {};
+      if (broken[static_cast<std::size_t>(batch.scores[i].row)]) scores[i] = {};
     }
   }
-  std::int32_t vocab_size() const override { return kVocab; }
-  std::int32_t max_context() const override { return 256; }
-  std::int32_t num_blocks() const override { return 64; }
-  std::int32_t block_size() const override { return 4; }
 
  private:
-  FakeModel fake_;
-  SamplerScratch scratch_;
   std::map<BlockId, TokenId> begins_with_;
-  std::vector<bool> broken_tokens_;
+  SamplerScratch scratch_;
 };
 
-struct BreakableRig {
-  BreakableModel model;
-  FakeTokenizer tokenizer{kVocab};
-  SteadyClock clock;
-  Engine engine{model, tokenizer, clock, {.max_batch_tokens = 32, .check_invariants = true}};
-
-  void expect_idle() {
-    EXPECT_TRUE(engine.wait_idle(clock.now() + std::chrono::seconds(10)));
-    const LoadSnapshot load = engine.load();
-    EXPECT_EQ(load.blocks_held, 0);
-    EXPECT_EQ(load.blocks_unaccounted, 0);
-    EXPECT_EQ(load.num_running + load.num_waiting, 0);
-  }
+struct BreakableRig : Rig {
+  BreakableRig() : Rig({.max_batch_tokens = 32}) { model.set_change(Breaker()); }
 };
 
 GenerationRequest greedy_of(int number, TokenId first, std::int64_t max_tokens, std::int32_t n = 1) {
@@ -82,7 +57,10 @@ GenerationRequest greedy_of(int number, TokenId first, std::int64_t max_tokens, 
   return request;
 }
 
-TEST(EngineBroken, ARequestWithoutNumbersEndsAloneAndTheOthersGoOn) {
+class EngineBrokenTest : public AtDepth {};
+FOLIO_AT_BOTH_DEPTHS(EngineBrokenTest);
+
+TEST_P(EngineBrokenTest, ARequestWithoutNumbersEndsAloneAndTheOthersGoOn) {
   for (const float temperature : {0.0F, 1.0F}) {
     for (const std::int32_t n : {1, 3}) {
       BreakableRig rig;
@@ -90,11 +68,11 @@ TEST(EngineBroken, ARequestWithoutNumbersEndsAloneAndTheOthersGoOn) {
       std::vector<GenerationRequest> requests;
       for (int i = 0; i < 6; ++i) {
         const bool broken = i % 3 == 1;
-        requests.push_back(greedy_of(i, broken ? BreakableModel::kBroken : i, 12, broken ? n : 1));
+        requests.push_back(greedy_of(i, broken ? Breaker::kBroken : i, 12, broken ? n : 1));
         requests.back().sampling.temperature = broken ? temperature : 0.0F;
         requests.back().sampling.num_logprobs = broken && i == 1 ? 3 : 0;
         Reader& reader = readers.emplace_back(requests.back().n);
-        ASSERT_TRUE(rig.engine.submit(requests.back(), reader.stream()).ok());
+        ASSERT_TRUE(rig.engine->submit(requests.back(), reader.stream()).ok());
       }
       for (std::size_t i = 0; i < 6; ++i) {
         readers[i].wait_end();
@@ -111,43 +89,46 @@ TEST(EngineBroken, ARequestWithoutNumbersEndsAloneAndTheOthersGoOn) {
           EXPECT_EQ(readers[i].output().ids, fake_outputs(requests[i].prompt, 12, kVocab));
         }
       }
-      rig.expect_idle();
+      EXPECT_TRUE(rig.idle());
     }
   }
 }
 
 // Nobody is to build on what it computed.
-TEST(EngineBroken, WhatItComputedIsForgotten) {
+TEST_P(EngineBrokenTest, WhatItComputedIsForgotten) {
   BreakableRig rig;
   Reader broken;
-  ASSERT_TRUE(rig.engine.submit(greedy_of(1, BreakableModel::kBroken, 5), broken.stream()).ok());
+  ASSERT_TRUE(rig.engine->submit(greedy_of(1, Breaker::kBroken, 5), broken.stream()).ok());
   broken.wait_end();
-  rig.expect_idle();
-  EXPECT_EQ(rig.engine.load().blocks_cached, 0);
+  EXPECT_TRUE(rig.idle());
+  EXPECT_EQ(rig.engine->load().blocks_cached, 0);
 }
 
-TEST(EngineBroken, APromptThatCannotBeScoredIsAnErrorToo) {
+TEST_P(EngineBrokenTest, APromptThatCannotBeScoredIsAnErrorToo) {
   BreakableRig rig;
   Reader broken;
   Reader other;
-  GenerationRequest request = greedy_of(1, BreakableModel::kBroken, 0);
+  GenerationRequest request = greedy_of(1, Breaker::kBroken, 0);
   request.sampling.num_prompt_logprobs = 0;
   GenerationRequest fine = greedy_of(2, 1, 5);
   fine.sampling.num_prompt_logprobs = 0;
-  ASSERT_TRUE(rig.engine.submit(request, broken.stream()).ok());
-  ASSERT_TRUE(rig.engine.submit(fine, other.stream()).ok());
+  ASSERT_TRUE(rig.engine->submit(request, broken.stream()).ok());
+  ASSERT_TRUE(rig.engine->submit(fine, other.stream()).ok());
   broken.wait_end();
   other.wait_end();
   EXPECT_EQ(broken.error(), ErrorCode::kInternal);
   EXPECT_LE(broken.prompt_logprobs().size(), 1U) << "of a step that is broken nothing is told";
   EXPECT_FALSE(other.end().error);
   EXPECT_EQ(other.prompt_logprobs().size(), 9U);
-  rig.expect_idle();
+  EXPECT_TRUE(rig.idle());
 }
 
 // ---- the load during a step
 
-TEST(EngineLoad, RequestsAreCountedWhileAStepRuns) {
+class EngineLoadTest : public AtDepth {};
+FOLIO_AT_BOTH_DEPTHS(EngineLoadTest);
+
+TEST_P(EngineLoadTest, RequestsAreCountedWhileAStepRuns) {
   Rig rig({.max_num_seqs = 1});
   std::promise<void> inside[2];
   Gate gates[2];

@@ -39,7 +39,10 @@ bool comes_true(Rig& rig, Fn holds) {
   return true;
 }
 
-TEST(EngineCache, APinExpiresWhileTheEngineSleeps) {
+class EngineCacheTest : public AtDepth {};
+FOLIO_AT_BOTH_DEPTHS(EngineCacheTest);
+
+TEST_P(EngineCacheTest, APinExpiresWhileTheEngineSleeps) {
   Rig rig;
   EXPECT_EQ(run(rig, pinned(1, 18, 150)).usage.pinned_tokens, 16);
   LoadSnapshot load = rig.engine->load();
@@ -57,7 +60,7 @@ TEST(EngineCache, APinExpiresWhileTheEngineSleeps) {
   EXPECT_EQ(load.num_pins_released, 0) << "nobody needed their blocks";
 }
 
-TEST(EngineCache, APinThatLastsLongIsNotOverSoon) {
+TEST_P(EngineCacheTest, APinThatLastsLongIsNotOverSoon) {
   Rig rig;
   for (const std::int64_t pin_ms :
        {std::int64_t{1} << 32, std::int64_t{9'000'000'000'000}, std::int64_t{1} << 44, CacheParams::kPinForever}) {
@@ -69,7 +72,7 @@ TEST(EngineCache, APinThatLastsLongIsNotOverSoon) {
   }
 }
 
-TEST(EngineCache, UnpinIsForTheRequestThatAskedOrForAll) {
+TEST_P(EngineCacheTest, UnpinIsForTheRequestThatAskedOrForAll) {
   Rig rig;
   Reader reader;
   const RequestId first = rig.submit(pinned(1, 18, CacheParams::kPinForever), reader);
@@ -90,7 +93,7 @@ TEST(EngineCache, UnpinIsForTheRequestThatAskedOrForAll) {
   EXPECT_TRUE(rig.idle());
 }
 
-TEST(EngineCache, AFlushInMidStreamIsSeenByTheNextOnly) {
+TEST_P(EngineCacheTest, AFlushInMidStreamIsSeenByTheNextOnly) {
   Rig rig;
   const GenerationRequest request = request_of(1, 18, 20);
   std::atomic<bool> flushed = false;
@@ -106,7 +109,7 @@ TEST(EngineCache, AFlushInMidStreamIsSeenByTheNextOnly) {
   EXPECT_TRUE(rig.idle());
 }
 
-TEST(EngineCache, APinGivesWayToARequestThatNeedsItsBlocks) {
+TEST_P(EngineCacheTest, APinGivesWayToARequestThatNeedsItsBlocks) {
   EngineOptions options;
   options.pin_quota_percent = 100;
   Rig rig(options, 8, 4, 256);
@@ -118,7 +121,7 @@ TEST(EngineCache, APinGivesWayToARequestThatNeedsItsBlocks) {
 }
 
 // An index that ends before the request's first step does not say, for the others, that nothing was cached.
-TEST(EngineCache, WhatWasCachedIsToldOnceAndRightly) {
+TEST_P(EngineCacheTest, WhatWasCachedIsToldOnceAndRightly) {
   Rig rig({.max_num_seqs = 2});
   run(rig, request_of(1, 18, 3));
   Gate gate;
@@ -170,7 +173,7 @@ struct SlowRig {
   std::unique_ptr<Engine> engine;
 };
 
-TEST(EngineCache, WhatCannotBeInTimeIsRefusedWithoutAStepAndLeavesNothing) {
+TEST_P(EngineCacheTest, WhatCannotBeInTimeIsRefusedWithoutAStepAndLeavesNothing) {
   SlowRig rig({.max_queue = 1});
   for (int i = 0; i < 5; ++i) {
     rig.learn();  // else the second in a row would be let in, to learn
@@ -198,7 +201,7 @@ TEST(EngineCache, WhatCannotBeInTimeIsRefusedWithoutAStepAndLeavesNothing) {
   EXPECT_FALSE(reader.end().error);
 }
 
-TEST(EngineCache, AFullQueueSaysWhenToTryAgain) {
+TEST_P(EngineCacheTest, AFullQueueSaysWhenToTryAgain) {
   SlowRig rig({.max_num_seqs = 1, .max_queue = 8});
   rig.learn();
   Gate gate;

@@ -17,7 +17,10 @@ bool is_beginning_of(const std::vector<TokenId>& ids, const GenerationRequest& r
   return ids == fake_outputs(request.prompt, static_cast<std::int64_t>(ids.size()), kVocab);
 }
 
-TEST(EngineEnds, CancelInMidStream) {
+class EngineEndsTest : public AtDepth {};
+FOLIO_AT_BOTH_DEPTHS(EngineEndsTest);
+
+TEST_P(EngineEndsTest, CancelInMidStream) {
   Rig rig;
   Gate gate;
   rig.model.set_hook([&](const StepBatch& batch) {
@@ -40,7 +43,7 @@ TEST(EngineEnds, CancelInMidStream) {
   EXPECT_TRUE(rig.idle());
 }
 
-TEST(EngineEnds, CancelIsWithinAStep) {
+TEST_P(EngineEndsTest, CancelIsWithinAStep) {
   Rig rig;
   std::atomic<int> num_steps = 0;
   Gate gate;
@@ -56,12 +59,14 @@ TEST(EngineEnds, CancelIsWithinAStep) {
   rig.engine->cancel(id);
   gate.open();
   reader.wait_end();
-  EXPECT_EQ(num_steps, 3);
-  EXPECT_EQ(reader.output().ids.size(), 3U);
+  // At depth 2 the step behind may have been started, and that before not have been collected.
+  EXPECT_GE(reader.output().ids.size(), 3U - static_cast<std::size_t>(Rig::depth - 1));
+  EXPECT_LE(reader.output().ids.size(), 3U);
+  EXPECT_LE(num_steps, 3 + Rig::depth - 1);
   EXPECT_TRUE(rig.idle());
 }
 
-TEST(EngineEnds, CancelWhileQueued) {
+TEST_P(EngineEndsTest, CancelWhileQueued) {
   EngineOptions options;
   options.max_num_seqs = 1;
   Rig rig(options);
@@ -81,7 +86,7 @@ TEST(EngineEnds, CancelWhileQueued) {
   EXPECT_TRUE(rig.idle());
 }
 
-TEST(EngineEnds, CancelOfOneIndexLeavesTheOthers) {
+TEST_P(EngineEndsTest, CancelOfOneIndexLeavesTheOthers) {
   Rig rig;
   const GenerationRequest request = request_of(1, 9, 100, 2);
   Gate gate;
@@ -101,7 +106,7 @@ TEST(EngineEnds, CancelOfOneIndexLeavesTheOthers) {
   EXPECT_TRUE(rig.idle());
 }
 
-TEST(EngineEnds, CancelOfOneIndexBeforeTheFirstStepLeavesTheOthers) {
+TEST_P(EngineEndsTest, CancelOfOneIndexBeforeTheFirstStepLeavesTheOthers) {
   Rig rig;
   Gate gate;
   std::promise<void> inside;
@@ -126,7 +131,7 @@ TEST(EngineEnds, CancelOfOneIndexBeforeTheFirstStepLeavesTheOthers) {
   EXPECT_TRUE(rig.idle());
 }
 
-TEST(EngineEnds, ADeadlineBeforeTheFirstTokenIsAnError) {
+TEST_P(EngineEndsTest, ADeadlineBeforeTheFirstTokenIsAnError) {
   Rig rig;
   GenerationRequest request = request_of(1, 9, 50);
   request.deadline = rig.clock.now();
@@ -149,7 +154,7 @@ class TickClock final : public Clock {
   std::atomic<std::int64_t> ticks_ = 1000;
 };
 
-TEST(EngineEnds, ADeadlineAfterTheFirstTokenIsAReason) {
+TEST_P(EngineEndsTest, ADeadlineAfterTheFirstTokenIsAReason) {
   FakeModel model(64, 4, 256, kVocab);
   const FakeTokenizer tokenizer(kVocab);
   TickClock clock;
@@ -170,7 +175,7 @@ TEST(EngineEnds, ADeadlineAfterTheFirstTokenIsAReason) {
   EXPECT_EQ(engine.load().blocks_held, 0);
 }
 
-TEST(EngineEnds, AFailedStepEndsItsRequestsAndTheLoopLivesOn) {
+TEST_P(EngineEndsTest, AFailedStepEndsItsRequestsAndTheLoopLivesOn) {
   Rig rig;
   std::atomic<int> num_steps = 0;
   rig.model.set_hook([&](const StepBatch&) {
@@ -194,7 +199,7 @@ TEST(EngineEnds, AFailedStepEndsItsRequestsAndTheLoopLivesOn) {
   EXPECT_TRUE(rig.idle());
 }
 
-TEST(EngineEnds, TheQueueIsBoundedAndStartedRequestsAreNotInIt) {
+TEST_P(EngineEndsTest, TheQueueIsBoundedAndStartedRequestsAreNotInIt) {
   EngineOptions options;
   options.max_num_seqs = 2;
   options.max_queue = 3;
@@ -223,7 +228,7 @@ TEST(EngineEnds, TheQueueIsBoundedAndStartedRequestsAreNotInIt) {
   EXPECT_TRUE(rig.idle());
 }
 
-TEST(EngineEnds, DrainRefusesNewcomersAndFinishesTheRest) {
+TEST_P(EngineEndsTest, DrainRefusesNewcomersAndFinishesTheRest) {
   Rig rig;
   Reader reader;
   rig.submit(request_of(1, 9, 100), reader);
@@ -237,7 +242,7 @@ TEST(EngineEnds, DrainRefusesNewcomersAndFinishesTheRest) {
   EXPECT_TRUE(rig.idle());
 }
 
-TEST(EngineEnds, WaitIdleGivesUpAtItsDeadlineAndEndAllEndsWhatIsLeft) {
+TEST_P(EngineEndsTest, WaitIdleGivesUpAtItsDeadlineAndEndAllEndsWhatIsLeft) {
   EngineOptions options;
   options.max_num_seqs = 1;
   Rig rig(options);
@@ -258,7 +263,7 @@ TEST(EngineEnds, WaitIdleGivesUpAtItsDeadlineAndEndAllEndsWhatIsLeft) {
   EXPECT_TRUE(rig.idle());
 }
 
-TEST(EngineEnds, TheDestructorEndsWhatIsLeft) {
+TEST_P(EngineEndsTest, TheDestructorEndsWhatIsLeft) {
   std::vector<Reader> readers(20);
   {
     Rig rig({.max_num_seqs = 4});

@@ -27,7 +27,10 @@ void expect_scores(const Reader& reader, const GenerationRequest& request, std::
   }
 }
 
-TEST(EngineScores, EachTokenOnceBeforeTheFirstOutput) {
+class EngineScoresTest : public AtDepth {};
+FOLIO_AT_BOTH_DEPTHS(EngineScoresTest);
+
+TEST_P(EngineScoresTest, EachTokenOnceBeforeTheFirstOutput) {
   for (const std::int32_t n : {1, 3}) {
     for (const std::int64_t length : {1, 2, 9, 16, 60}) {
       Rig rig({.max_batch_tokens = 16});
@@ -42,7 +45,7 @@ TEST(EngineScores, EachTokenOnceBeforeTheFirstOutput) {
   }
 }
 
-TEST(EngineScores, OnlyWhoAsksGetsThem) {
+TEST_P(EngineScoresTest, OnlyWhoAsksGetsThem) {
   Rig rig({.max_batch_tokens = 16});
   const GenerationRequest asks = scored(1, 40, 3);
   Reader with;
@@ -58,7 +61,7 @@ TEST(EngineScores, OnlyWhoAsksGetsThem) {
 }
 
 // Cancelled in the prompt: what was computed until then has been told, and the error says why there is no more.
-TEST(EngineScores, ACancelledPromptHasToldItsBeginning) {
+TEST_P(EngineScoresTest, ACancelledPromptHasToldItsBeginning) {
   Rig rig({.max_batch_tokens = 16});
   Gate gate;
   std::promise<void> inside;
@@ -75,11 +78,14 @@ TEST(EngineScores, ACancelledPromptHasToldItsBeginning) {
   gate.open();
   reader.wait_end();
   EXPECT_EQ(reader.error(), ErrorCode::kCancelled);
-  expect_scores(reader, request, 49);
+  // At depth 2 the step before the held one may not have been collected.
+  const std::size_t count = reader.prompt_logprobs().size();
+  EXPECT_TRUE(count == 49 || (Rig::depth == 2 && count == 33)) << count;
+  expect_scores(reader, request, count);
   EXPECT_TRUE(rig.idle());
 }
 
-TEST(EngineScores, ATimeLimitInThePromptIsAnError) {
+TEST_P(EngineScoresTest, ATimeLimitInThePromptIsAnError) {
   Rig rig({.max_batch_tokens = 16});
   GenerationRequest request = scored(1, 60, 0);
   request.deadline = rig.clock.now() + std::chrono::milliseconds(20);
@@ -95,7 +101,7 @@ TEST(EngineScores, ATimeLimitInThePromptIsAnError) {
   EXPECT_TRUE(rig.idle());
 }
 
-TEST(EngineScores, APromptAloneEndsWithLengthAndNoOutput) {
+TEST_P(EngineScoresTest, APromptAloneEndsWithLengthAndNoOutput) {
   for (const bool scores : {false, true}) {
     for (const std::int64_t length : {1, 4, 16, 61, 256}) {
       Rig rig({.max_batch_tokens = 16}, 64, 4, 256);

@@ -18,7 +18,10 @@ std::string text_of(const std::vector<TokenId>& ids) {
   return text;
 }
 
-TEST(Engine, GivesAnAnswerWithItsNumbers) {
+class EngineTest : public AtDepth {};
+FOLIO_AT_BOTH_DEPTHS(EngineTest);
+
+TEST_P(EngineTest, GivesAnAnswerWithItsNumbers) {
   Rig rig;
   const GenerationRequest request = request_of(1, 9, 7);
   Reader reader;
@@ -45,7 +48,7 @@ TEST(Engine, GivesAnAnswerWithItsNumbers) {
   EXPECT_GT(load.output_tokens_per_second, 0);
 }
 
-TEST(Engine, OnReadyIsCalledAtMostOnceAStep) {
+TEST_P(EngineTest, OnReadyIsCalledAtMostOnceAStep) {
   Rig rig;
   Reader reader(3);
   rig.submit(request_of(2, 9, 40, 3), reader);
@@ -54,7 +57,7 @@ TEST(Engine, OnReadyIsCalledAtMostOnceAStep) {
   EXPECT_LE(reader.num_wakes(), rig.engine->load().num_steps + 1);
 }
 
-TEST(Engine, EveryIndexOfNStreamsToItsOwnEnd) {
+TEST_P(EngineTest, EveryIndexOfNStreamsToItsOwnEnd) {
   Rig rig;
   const GenerationRequest request = request_of(3, 15, 20, 4);
   Reader reader(4);
@@ -70,7 +73,7 @@ TEST(Engine, EveryIndexOfNStreamsToItsOwnEnd) {
   EXPECT_TRUE(rig.idle());
 }
 
-TEST(Engine, AStopStringEndsItsSequenceInThatStepAndNothingPastItIsSent) {
+TEST_P(EngineTest, AStopStringEndsItsSequenceInThatStepAndNothingPastItIsSent) {
   Rig rig;
   GenerationRequest request = request_of(4, 6, 60);
   const std::vector<TokenId> ids = fake_outputs(request.prompt, 60, kVocab);
@@ -90,7 +93,7 @@ TEST(Engine, AStopStringEndsItsSequenceInThatStepAndNothingPastItIsSent) {
   EXPECT_EQ(rig.engine->load().output_tokens, 24);
 }
 
-TEST(Engine, AnEndIdEndsAndMinTokensMasksIt) {
+TEST_P(EngineTest, AnEndIdEndsAndMinTokensMasksIt) {
   // A prompt whose answer has the end id among its first tokens.
   int number = 0;
   std::vector<TokenId> ids;
@@ -118,7 +121,7 @@ TEST(Engine, AnEndIdEndsAndMinTokensMasksIt) {
   EXPECT_NE(longer.output().ids[at], 0);
 }
 
-TEST(Engine, HeldTextIsReleasedWhenTheAnswerEndsAtItsLimit) {
+TEST_P(EngineTest, HeldTextIsReleasedWhenTheAnswerEndsAtItsLimit) {
   Rig rig;
   GenerationRequest request = request_of(5, 6, 20);
   const std::string text = text_of(fake_outputs(request.prompt, 20, kVocab));
@@ -130,7 +133,7 @@ TEST(Engine, HeldTextIsReleasedWhenTheAnswerEndsAtItsLimit) {
 }
 
 // Batching is seen, not assumed; and neither chunks, block numbers, company nor preemption changes an answer.
-TEST(Engine, CompanyChunksBlockNumbersAndPreemptionChangeNothing) {
+TEST_P(EngineTest, CompanyChunksBlockNumbersAndPreemptionChangeNothing) {
   for (std::int32_t chunk : {0, 1, 7}) {
     for (std::int32_t num_blocks : {400, 30}) {
       EngineOptions options;
@@ -175,7 +178,7 @@ TEST(Engine, CompanyChunksBlockNumbersAndPreemptionChangeNothing) {
   }
 }
 
-TEST(Engine, RefusesWhatCanNeverFitAndSaysWhy) {
+TEST_P(EngineTest, RefusesWhatCanNeverFitAndSaysWhy) {
   EngineOptions options;
   options.max_num_seqs = 2;
   Rig rig(options, 8, 4, 256);
@@ -194,7 +197,7 @@ TEST(Engine, RefusesWhatCanNeverFitAndSaysWhy) {
   EXPECT_EQ(rig.engine->load().num_steps, 0);
 }
 
-TEST(Engine, RefusesOptionsOutOfTheirRange) {
+TEST_P(EngineTest, RefusesOptionsOutOfTheirRange) {
   FakeModel model(8, 4, 100, kVocab);
   FakeTokenizer tokenizer(kVocab);
   SteadyClock clock;

@@ -12,7 +12,10 @@
 namespace folio {
 namespace {
 
-TEST(EngineThreads, TwoHundredStreamsAtOnce) {
+class EngineThreadsTest : public AtDepth {};
+FOLIO_AT_BOTH_DEPTHS(EngineThreadsTest);
+
+TEST_P(EngineThreadsTest, TwoHundredStreamsAtOnce) {
   Rig rig({.max_num_seqs = 32, .max_batch_tokens = 64, .block_shuffle_seed = 9}, 200);
   std::deque<Reader> readers(200);
   std::vector<GenerationRequest> requests;
@@ -35,7 +38,7 @@ std::int64_t num_accepted(const LoadSnapshot& load) {
 }
 
 // Callers that submit, read, cancel, are late, or go away, on a pool that is too small, with failing steps between.
-TEST(EngineThreads, ManyCallersComeAndGo) {
+TEST_P(EngineThreadsTest, ManyCallersComeAndGo) {
   Rig rig({.max_num_seqs = 8, .max_batch_tokens = 24, .max_queue = 12, .max_prefill_chunk = 9}, 40);
   std::atomic<int> num_steps = 0;
   rig.model.set_hook([&](const StepBatch&) {
@@ -111,7 +114,7 @@ TEST(EngineThreads, ManyCallersComeAndGo) {
   EXPECT_GT(num_whole, 50);
 }
 
-TEST(EngineThreads, AnIdleEngineSleepsAndWakesForEachRequest) {
+TEST_P(EngineThreadsTest, AnIdleEngineSleepsAndWakesForEachRequest) {
   Rig rig;
   for (int i = 0; i < 50; ++i) {
     Reader reader;

@@ -83,7 +83,8 @@ GenerationRequest request_of(int number, std::int64_t num_prompt_tokens, std::in
 Rig::Rig(EngineOptions options, std::int32_t num_blocks, std::int32_t block_size, std::int32_t max_context)
     : model(num_blocks, block_size, max_context, kVocab) {
   options.check_invariants = true;
-  engine = std::make_unique<Engine>(model, tokenizer, clock, options);
+  if (depth == 2) async = std::make_unique<AsyncModel>(model);
+  engine = std::make_unique<Engine>(async ? static_cast<Model&>(*async) : model, tokenizer, clock, options);
 }
 
 bool Rig::idle() {

@@ -1,5 +1,7 @@
 // A front as small as it can be: reads one stream to its end, on the thread of whoever asks.
 #pragma once
+#include <gtest/gtest.h>
+
 #include <condition_variable>
 #include <future>
 #include <memory>
@@ -9,6 +11,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "tests/support/fake_model/async_model.h"
 #include "tests/support/fake_model/fake_model.h"
 #include "tests/support/fake_model/fake_tokenizer.h"
 
@@ -75,8 +78,10 @@ class Gate {
 // Prompt from a number; ignores end ids, so that max_tokens decides.
 GenerationRequest request_of(int number, std::int64_t num_prompt_tokens, std::int64_t max_tokens, std::int32_t n = 1);
 
-// A model with its engine. Members may be used before the first submit.
+// A model with its engine. Members may be used before the first submit. In a test of a suite AtDepth the model is of
+// that depth: of depth 2 one that computes on a thread of its own, where the fake model's hook is called too.
 struct Rig {
+  static inline int depth = 1;
   explicit Rig(EngineOptions options = {}, std::int32_t num_blocks = 64, std::int32_t block_size = 4,
                std::int32_t max_context = 256);
 
@@ -86,9 +91,20 @@ struct Rig {
   bool idle();  // within ten seconds, with every counter and block back
 
   FakeModel model;
+  std::unique_ptr<AsyncModel> async;  // at depth 2
   FakeTokenizer tokenizer{kVocab};
   SteadyClock clock;
   std::unique_ptr<Engine> engine;
 };
+
+class AtDepth : public testing::TestWithParam<int> {
+ protected:
+  AtDepth() { Rig::depth = GetParam(); }
+  ~AtDepth() override { Rig::depth = 1; }
+};
+
+#define FOLIO_AT_BOTH_DEPTHS(suite)                             \
+  INSTANTIATE_TEST_SUITE_P(Depth, suite, testing::Values(1, 2), \
+                           [](const auto& depth) { return std::to_string(depth.param); })
 
 }  // namespace folio

@@ -1,6 +1,7 @@
 // A model whose greedy next token is a function of the last one: 'a' -> 'b' ... 'z' -> 'a', any other -> 'a'. Its other
 // logits fall with the distance. It can be held, so that a test says when a step ends.
 #pragma once
+#include <algorithm>
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -25,20 +26,22 @@ class ScriptedModel final : public Model {
   // What comes after these tokens instead. While no request is there.
   void set_script(std::map<TokenId, TokenId> script) { script_ = std::move(script); }
 
-  Logits forward(const StepBatch& batch) override {
+  void start(const StepBatch& batch) override {
     wait_for_step();
-    tokens_ = batch.tokens;
-    return logits_of(batch.logit_rows);
-  }
-  void sample(const Logits& logits, std::span<const SampleRequest> samples, std::span<SampledToken> out) override {
-    for (std::size_t i = 0; i < samples.size(); ++i) {
-      out[i] = sample_row(samples[i], logits.row(samples[i].logit_row), scratch_);
+    samples_.clear();
+    for (const SampleRequest& request : batch.samples) {
+      const std::int32_t row = batch.logit_rows[static_cast<std::size_t>(request.logit_row)];
+      samples_.push_back(sample_row(request, logits_after(batch, row), scratch_));
+    }
+    scores_.clear();
+    for (const ScoreRequest& request : batch.scores) {
+      scores_.push_back(score_row(request, logits_after(batch, request.row), scratch_));
     }
   }
-  void score(std::span<const ScoreRequest> scores, std::span<SampledToken> out) override {
-    for (std::size_t i = 0; i < scores.size(); ++i) {
-      out[i] = score_row(scores[i], logits_of({scores[i].row}).row(0), scratch_);
-    }
+  ForwardTimes collect(std::span<SampledToken> samples, std::span<SampledToken> scores) override {
+    std::ranges::move(samples_, samples.begin());
+    std::ranges::move(scores_, scores.begin());
+    return {};
   }
   std::int32_t vocab_size() const override { return kVocabSize; }
   std::int32_t max_context() const override { return max_context_; }
@@ -61,15 +64,13 @@ class ScriptedModel final : public Model {
   void release() { set_allowed(-1); }
 
  private:
-  Logits logits_of(const std::vector<std::int32_t>& rows) {
-    logits_.assign(rows.size() * kVocabSize, 0);
-    for (std::size_t row = 0; row < rows.size(); ++row) {
-      const TokenId best = next_token(tokens_[static_cast<std::size_t>(rows[row])]);
-      for (TokenId id = 0; id < kVocabSize; ++id) {
-        logits_[row * kVocabSize + static_cast<std::size_t>(id)] = id == best ? 4.0F : -0.01F * static_cast<float>(id);
-      }
+  std::span<float> logits_after(const StepBatch& batch, std::int32_t row) {
+    const TokenId best = next_token(batch.tokens[static_cast<std::size_t>(row)]);
+    logits_.resize(kVocabSize);
+    for (TokenId id = 0; id < kVocabSize; ++id) {
+      logits_[static_cast<std::size_t>(id)] = id == best ? 4.0F : -0.01F * static_cast<float>(id);
     }
-    return {logits_.data(), static_cast<std::int32_t>(rows.size()), kVocabSize};
+    return logits_;
   }
   void set_allowed(int steps) {
     {
@@ -90,8 +91,8 @@ class ScriptedModel final : public Model {
   const std::int32_t num_blocks_;
   const std::int32_t max_context_;
   std::map<TokenId, TokenId> script_;
-  std::vector<TokenId> tokens_;  // of the last step
-  std::vector<float> logits_;
+  std::vector<float> logits_;  // of one row
+  std::vector<SampledToken> samples_, scores_;
   SamplerScratch scratch_;
   std::mutex mutex_;
   std::condition_variable changed_;

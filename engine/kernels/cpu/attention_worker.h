@@ -9,6 +9,7 @@
 #include "engine/kernels/backend.h"
 #include "engine/kernels/cpu/attention_plan.h"
 #include "engine/kernels/cpu/kernel_table.h"
+#include "engine/kernels/kv_cache.h"
 
 namespace folio::cpu {
 

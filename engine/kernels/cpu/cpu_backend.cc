@@ -9,6 +9,15 @@
 #include "engine/kernels/cpu/packed_matrix.h"
 
 namespace folio::cpu {
+namespace {
+
+std::span<float> row_of(const Logits& logits, std::int32_t row) {
+  return {logits.data + static_cast<std::ptrdiff_t>(row) * logits.vocab_size,
+          static_cast<std::size_t>(logits.vocab_size)};
+}
+
+}  // namespace
+
 struct CpuBackend::Scratch {
   std::vector<std::unique_ptr<Buffer<float>>> activations;
   ActivationRows input, gated;
@@ -18,21 +27,31 @@ struct CpuBackend::Scratch {
   std::vector<SamplerScratch> samplers;
 };
 
-CpuBackend::CpuBackend(const std::string& isa, ThreadPool& pool, const AttentionShape& shape, KvCache& cache)
+CpuBackend::CpuBackend(const std::string& isa, int num_threads, const AttentionShape& shape, const KvCacheLayout& cache)
     : kernels_(select_kernels(isa)),
-      pool_(pool),
-      projector_(kernels_, pool),
+      pool_(num_threads),
+      cache_(cache, pool_),
+      projector_(kernels_, pool_),
       shape_(shape),
-      cache_(cache),
       scratch_(std::make_unique<Scratch>()) {
-  scratch_->attention.resize(static_cast<std::size_t>(pool.num_threads()));
-  scratch_->samplers.resize(static_cast<std::size_t>(pool.num_threads()));
+  scratch_->attention.resize(static_cast<std::size_t>(pool_.num_threads()));
+  scratch_->samplers.resize(static_cast<std::size_t>(pool_.num_threads()));
 }
 
 CpuBackend::~CpuBackend() = default;
 
+KvCacheSize CpuBackend::kv_cache() const {
+  const KvCacheLayout& layout = cache_.layout();
+  return {layout.num_blocks, layout.block_size, layout.total_bytes(),
+          layout.block_bytes() / static_cast<std::size_t>(layout.block_size)};
+}
+
 std::unique_ptr<WeightMatrix> CpuBackend::load_matrix(const GgufTensor& tensor) {
   return std::make_unique<PackedMatrix>(tensor, pool_);
+}
+
+const float* CpuBackend::load_vector(std::span<const float> values) {
+  return vectors_.emplace_back(values.begin(), values.end()).data();
 }
 
 float* CpuBackend::activations(int slot, std::size_t floats) {
@@ -45,27 +64,42 @@ void CpuBackend::begin_step(const StepBatch& batch, std::span<const Rope> ropes)
   batch_ = &batch;
   projector_.begin_step();
   for (const BlockCopy& copy : batch.copies) cache_.copy_block(copy.from, copy.to);
+  resolve_tokens(batch.tokens);
   ropes_.assign(ropes.begin(), ropes.end());
   scratch_->cosines.resize(ropes.size());
   scratch_->sines.resize(ropes.size());
-  for (std::size_t r = 0; r < ropes.size(); ++r) {
-    const auto frequencies = ropes[r].inverse_frequencies;
-    auto& cosines = scratch_->cosines[r];
-    auto& sines = scratch_->sines[r];
-    cosines.resize(batch.tokens.size() * frequencies.size());
-    sines.resize(cosines.size());
-    pool_.parallel_for(batch.num_tokens(), kRowGrain, [&](std::int64_t begin, std::int64_t end, int) {
-      for (auto t = static_cast<std::size_t>(begin); t < static_cast<std::size_t>(end); ++t) {
-        for (std::size_t i = 0; i < frequencies.size(); ++i) {
-          // The angle is rounded to float first, as the models' training code has it.
-          const float angle = static_cast<float>(batch.positions[t]) * frequencies[i];
-          cosines[t * frequencies.size() + i] = static_cast<float>(std::cos(static_cast<double>(angle)));
-          sines[t * frequencies.size() + i] = static_cast<float>(std::sin(static_cast<double>(angle)));
-        }
-      }
-    });
-  }
+  for (std::size_t r = 0; r < ropes.size(); ++r) find_angles(ropes[r], scratch_->cosines[r], scratch_->sines[r]);
   num_plans_ = 0;
+  FOLIO_CHECK(num_ended_ - num_collected_ < kMaxStepsInFlight, "a step is collected before one more is begun");
+  Results& results = results_[num_ended_ % kMaxStepsInFlight];
+  results.samples.clear();
+  results.scores.clear();
+}
+
+void CpuBackend::resolve_tokens(std::span<const TokenId> tokens) {
+  tokens_.assign(tokens.begin(), tokens.end());
+  for (TokenId& token : tokens_) {
+    if (token >= 0) continue;
+    const auto row = static_cast<std::size_t>(in_flight_row(token));
+    FOLIO_CHECK(row < last_sampled_.size(), "a token in flight is a sample of the step before");
+    token = std::max(last_sampled_[row], 0);
+  }
+}
+
+void CpuBackend::find_angles(const Rope& rope, std::vector<float>& cosines, std::vector<float>& sines) {
+  const auto count = static_cast<std::size_t>(rope.rotary_dim / 2);
+  cosines.resize(batch_->tokens.size() * count);
+  sines.resize(cosines.size());
+  pool_.parallel_for(batch_->num_tokens(), kRowGrain, [&](std::int64_t begin, std::int64_t end, int) {
+    for (auto t = static_cast<std::size_t>(begin); t < static_cast<std::size_t>(end); ++t) {
+      for (std::size_t i = 0; i < count; ++i) {
+        // The angle is rounded to float first, as the models' training code has it.
+        const float angle = static_cast<float>(batch_->positions[t]) * rope.inverse_frequencies[i];
+        cosines[t * count + i] = static_cast<float>(std::cos(static_cast<double>(angle)));
+        sines[t * count + i] = static_cast<float>(std::sin(static_cast<double>(angle)));
+      }
+    }
+  });
 }
 
 void CpuBackend::embed(const WeightMatrix& table, float scale, float* x) {
@@ -73,7 +107,7 @@ void CpuBackend::embed(const WeightMatrix& table, float scale, float* x) {
   pool_.parallel_for(batch_->num_tokens(), kRowGrain, [&](std::int64_t begin, std::int64_t end, int) {
     for (auto t = static_cast<std::size_t>(begin); t < static_cast<std::size_t>(end); ++t) {
       float* row = x + t * columns;
-      static_cast<const PackedMatrix&>(table).unpack_row(batch_->tokens[t], {row, columns});
+      static_cast<const PackedMatrix&>(table).unpack_row(tokens_[t], {row, columns});
       if (scale != 1.0F) kernels_.scale(row, scale, row, columns);
     }
   });
@@ -90,7 +124,7 @@ void CpuBackend::rotate_and_write_token(std::int32_t token, int layer, int rope,
   const std::int32_t dim = shape_.head_dim;
   const auto head_floats = static_cast<std::size_t>(dim);
   const Rope& spec = ropes_[static_cast<std::size_t>(rope)];
-  const auto angles = static_cast<std::size_t>(token) * spec.inverse_frequencies.size();
+  const auto angles = product(token, spec.rotary_dim / 2);
   const float* cosines = scratch_->cosines[static_cast<std::size_t>(rope)].data() + angles;
   const float* sines = scratch_->sines[static_cast<std::size_t>(rope)].data() + angles;
 
@@ -197,8 +231,23 @@ Logits CpuBackend::logits(const float* x, Norm norm, const WeightMatrix& matrix,
   return result;
 }
 
+void CpuBackend::score(const Logits& logits, std::span<const ScoreRequest> scores) {
+  std::vector<SampledToken>& out = results_[num_ended_ % kMaxStepsInFlight].scores;
+  const std::size_t first = out.size();
+  out.resize(first + scores.size());
+  pool_.parallel_for(logits.rows, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
+    SamplerScratch& scratch = scratch_->samplers[static_cast<std::size_t>(worker)];
+    for (std::int64_t i = begin; i < end; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      out[first + at] = score_row(scores[at], row_of(logits, static_cast<std::int32_t>(i)), scratch);
+    }
+  });
+}
+
 // Samples of one row (forks, side by side) are for one worker: each changes the row on its way.
-void CpuBackend::sample(const Logits& logits, std::span<const SampleRequest> samples, std::span<SampledToken> out) {
+void CpuBackend::sample(const Logits& logits, std::span<const SampleRequest> samples) {
+  std::vector<SampledToken>& out = results_[num_ended_ % kMaxStepsInFlight].samples;
+  out.resize(samples.size());
   pool_.parallel_for(static_cast<std::int64_t>(samples.size()), 1,
                      [&](std::int64_t begin, std::int64_t end, int worker) {
                        SamplerScratch& scratch = scratch_->samplers[static_cast<std::size_t>(worker)];
@@ -206,20 +255,29 @@ void CpuBackend::sample(const Logits& logits, std::span<const SampleRequest> sam
                          const std::int32_t row = samples[i].logit_row;
                          if (i > 0 && samples[i - 1].logit_row == row) continue;
                          for (std::size_t k = i; k < samples.size() && samples[k].logit_row == row; ++k) {
-                           out[k] = sample_row(samples[k], logits.row(row), scratch);
+                           out[k] = sample_row(samples[k], row_of(logits, row), scratch);
                          }
                        }
                      });
 }
 
-void CpuBackend::score(const Logits& logits, std::span<const ScoreRequest> scores, std::span<SampledToken> out) {
-  pool_.parallel_for(logits.rows, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
-    SamplerScratch& scratch = scratch_->samplers[static_cast<std::size_t>(worker)];
-    for (std::int64_t i = begin; i < end; ++i) {
-      const auto at = static_cast<std::size_t>(i);
-      out[at] = score_row(scores[at], logits.row(static_cast<std::int32_t>(i)), scratch);
-    }
-  });
+void CpuBackend::end_step() {
+  last_sampled_.clear();
+  for (const SampledToken& token : results_[num_ended_ % kMaxStepsInFlight].samples) last_sampled_.push_back(token.id);
+  ++num_ended_;
+  batch_ = nullptr;
+}
+
+void CpuBackend::collect(std::span<SampledToken> samples, std::span<SampledToken> scores) {
+  FOLIO_CHECK(num_collected_ < num_ended_, "a step is ended before it is collected");
+  Results& results = results_[num_collected_++ % kMaxStepsInFlight];
+  FOLIO_CHECK(samples.size() == results.samples.size() && scores.size() == results.scores.size(), "a place for each");
+  std::ranges::move(results.samples, samples.begin());
+  std::ranges::move(results.scores, scores.begin());
+}
+
+void CpuBackend::read_logits(const Logits& logits, std::int32_t row, std::span<float> out) {
+  std::ranges::copy(row_of(logits, row), out.begin());
 }
 
 }  // namespace folio::cpu

@@ -1,18 +1,20 @@
-// The numerics contract, seen from outside: whatever the company, the chunks, the threads, the block numbers and the
-// preemptions, a request gives the same token ids and the same bits of log probability as alone.
+// The numerics contract, seen from outside: whatever the company, the chunks, the threads, the depth, the block numbers
+// and the preemptions, a request gives the same token ids and the same bits of log probability as alone.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
 #include <future>
+#include <optional>
 #include <random>
 
 #include "engine/engine.h"
-#include "engine/model/decoder.h"
+#include "engine/kernels/cpu/cpu_backend.h"
 #include "engine/model/load_model.h"
 #include "tests/engine/kernels/levels.h"
 #include "tests/engine/model/reference_cases.h"
+#include "tests/support/fake_model/async_model.h"
 
 namespace folio {
 namespace {
@@ -29,7 +31,12 @@ struct Setting {
   int num_blocks = 0;
   std::uint64_t shuffle = 0;
   int max_batch_tokens = 512;
+  int depth = 1;  // 2: the model computes on a thread of its own, without the requests whose sampling reads history
 };
+
+bool takes_part(const GenerationRequest& request, const Setting& setting) {
+  return setting.depth == 1 || !request.sampling.reads_history();
+}
 
 struct Answer {
   std::vector<TokenId> ids;
@@ -45,7 +52,8 @@ struct Subject {
   std::vector<GenerationRequest> requests;
 };
 
-// Half greedy, half sampled with a seed and every transformation on; a third asks for its prompt's log probabilities.
+// Half greedy, half sampled with a seed, half of these with every transformation on; a third asks for its prompt's log
+// probabilities.
 void make_requests(Subject& subject, int count, int longest_prompt, int output_tokens) {
   std::mt19937 random(42);
   const TokenId vocab = subject.tokenizer->vocab_size();
@@ -59,6 +67,8 @@ void make_requests(Subject& subject, int count, int longest_prompt, int output_t
       r.sampling.seed = static_cast<std::uint64_t>(i);
       r.sampling.top_p = 0.95F;
       r.sampling.top_k = 50;
+    }
+    if (i % 4 == 1) {
       r.sampling.repetition_penalty = 1.1F;
       r.sampling.frequency_penalty = 0.1F;
     }
@@ -87,9 +97,8 @@ Run run(const Subject& subject, const Options& fixed, const Setting& setting,
   const LoadedModel loaded = load_model(
       subject.file,
       {.isa = fixed.isa, .num_threads = setting.threads, .kv_dtype = fixed.kv_dtype, .kv_blocks = setting.num_blocks});
-  dynamic_cast<Decoder&>(*loaded.model)
-      .cache()
-      .fill(30000.0F);  // a slot that no table names is poison, large and finite
+  // A slot that no table names is poison, large and finite.
+  dynamic_cast<cpu::CpuBackend&>(loaded.model->backend()).cache().fill(30000.0F);
   const SteadyClock clock;
   EngineOptions options;
   options.max_num_seqs = 16;
@@ -102,7 +111,9 @@ Run run(const Subject& subject, const Options& fixed, const Setting& setting,
   std::promise<void> all_submitted;  // no step ends before: who is there does not hang on how fast this thread is
   std::shared_future<void> submitted = all_submitted.get_future().share();
   {
-    Engine engine(*loaded.model, *subject.tokenizer, clock, options);
+    std::optional<AsyncModel> async;
+    if (setting.depth == 2) async.emplace(*loaded.model);
+    Engine engine(async ? static_cast<Model&>(*async) : *loaded.model, *subject.tokenizer, clock, options);
     engine.add_observer(std::make_shared<StepObserver>([&](const StepRecord& step) {
       submitted.wait();
       result.most_slices = std::max(result.most_slices, step.num_decode_slices + step.num_prefill_slices);
@@ -110,6 +121,7 @@ Run run(const Subject& subject, const Options& fixed, const Setting& setting,
     }));
     for (const GenerationRequest& request : requests) {
       streams.push_back(std::make_shared<TokenStream>([] {}));
+      if (!takes_part(request, setting)) continue;
       const auto id = engine.submit(request, streams.back());
       EXPECT_TRUE(id) << id.error().message;
     }
@@ -120,6 +132,9 @@ Run run(const Subject& subject, const Options& fixed, const Setting& setting,
     EXPECT_EQ(load.blocks_free + load.blocks_cached, load.blocks_total);
     EXPECT_EQ(load.blocks_unaccounted, 0);
     result.num_preemptions = load.num_preemptions;
+    if (async) {
+      EXPECT_EQ(async->most_in_flight(), 2);
+    }
   }
   for (const auto& stream : streams) {
     Answer answer;
@@ -148,10 +163,12 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
-void expect_same(const Run& together, const std::vector<Answer>& alone, const Setting& setting) {
+void expect_same(const Subject& subject, const Run& together, const std::vector<Answer>& alone,
+                 const Setting& setting) {
   for (std::size_t i = 0; i < alone.size(); ++i) {
+    if (!takes_part(subject.requests[i], setting)) continue;
     SCOPED_TRACE("request " + std::to_string(i) + " chunk " + std::to_string(setting.chunk) + " threads " +
-                 std::to_string(setting.threads));
+                 std::to_string(setting.threads) + " depth " + std::to_string(setting.depth));
     EXPECT_EQ(together.answers[i].ids, alone[i].ids);
     EXPECT_TRUE(same_bits(together.answers[i].logprobs, alone[i].logprobs)) << "log probability bits";
     EXPECT_TRUE(same_bits(together.answers[i].prompt_logprobs, alone[i].prompt_logprobs)) << "those of the prompt";
@@ -166,10 +183,14 @@ void check_model(const std::string& path, const Options& fixed, int longest_prom
   int mixed = 0;
   for (const int threads : kIsThreadSanitized ? std::vector{2} : std::vector{1, 2}) {
     for (const int chunk : {1, 7, 64, 0}) {
-      const Setting setting{threads, chunk, few_blocks, static_cast<std::uint64_t>(chunk + threads),
-                            chunk == 0 ? 4096 : 512};
+      const Setting setting{threads,
+                            chunk,
+                            few_blocks,
+                            static_cast<std::uint64_t>(chunk + threads),
+                            chunk == 0 ? 4096 : 512,
+                            1 + (chunk + threads) % 2};
       const Run together = run(subject, fixed, setting, subject.requests);
-      expect_same(together, alone, setting);
+      expect_same(subject, together, alone, setting);
       preemptions += together.num_preemptions;
       mixed += together.mixed_steps;
     }
@@ -180,7 +201,7 @@ void check_model(const std::string& path, const Options& fixed, int longest_prom
   const Run roomy = run(subject, fixed, {.threads = 2, .num_blocks = 512, .shuffle = 3}, subject.requests);
   EXPECT_EQ(roomy.most_slices, 16);
   EXPECT_EQ(roomy.num_preemptions, 0);
-  expect_same(roomy, alone, {});
+  expect_same(subject, roomy, alone, {});
 }
 
 class BitStability : public testing::TestWithParam<std::tuple<std::string, std::string>> {

@@ -52,7 +52,7 @@ void write_random(CpuBackend& backend, const Model& model, int num_blocks) {
     batch.slots.push_back(slot);
   }
   const std::vector<float> still(static_cast<std::size_t>(model.shape.head_dim / 2), 0.0F);
-  const Rope rope{model.shape.head_dim, false, still};
+  const Rope rope{model.shape.head_dim, false, still.data()};
   std::vector<float> q(batch.tokens.size() * static_cast<std::size_t>(model.shape.num_heads * model.shape.head_dim));
   std::vector<float> k(batch.tokens.size() * row);
   std::vector<float> v(k.size());
@@ -76,11 +76,10 @@ void attend(benchmark::State& state, const Model& model, int window) {
   const auto sequences = static_cast<int>(state.range(1));
   const auto context = static_cast<int>(state.range(2));
   const auto count = static_cast<int>(state.range(3));
-  ThreadPool pool(2);
   const int num_blocks = sequences * ((context + 15) / 16);
-  KvCache cache({model.layers, model.shape.num_kv_heads, model.shape.head_dim, 16, num_blocks, type}, pool);
   const char* level = std::getenv("FOLIO_BENCH_ISA");
-  CpuBackend backend(level != nullptr ? level : "auto", pool, model.shape, cache);
+  CpuBackend backend(level != nullptr ? level : "auto", 2, model.shape,
+                     {model.layers, model.shape.num_kv_heads, model.shape.head_dim, 16, num_blocks, type});
   write_random(backend, model, num_blocks);
   const StepBatch batch = last_tokens(sequences, context, count);
   std::mt19937 random(7);
@@ -93,7 +92,7 @@ void attend(benchmark::State& state, const Model& model, int window) {
     for (int layer = 0; layer < model.layers; ++layer) backend.attend(layer, window, q.data(), out.data());
   }
   benchmark::DoNotOptimize(out.data());
-  const KvCacheLayout& l = cache.layout();
+  const KvCacheLayout& l = backend.cache().layout();
   const double group = static_cast<double>(l.key_group_bytes() + l.value_group_bytes()) * l.num_kv_heads;
   const double read = group * sequences * (std::min(context, window > 0 ? window + count : context) + 15) / 16;
   const double work = 4.0 * keys_seen(batch, window) * model.shape.head_dim * model.shape.num_heads;

@@ -19,11 +19,9 @@ Sequence make_sequence(const Shape& shape, int length, std::mt19937& random) {
 AttentionRunner::AttentionRunner(const Shape& shape, const std::string& isa, int threads, int num_blocks,
                                  std::uint32_t seed)
     : shape_(shape),
-      pool_(threads),
-      cache_({1, shape.attention.num_kv_heads, shape.attention.head_dim, shape.block_size, num_blocks, shape.type},
-             pool_),
-      backend_(isa, pool_, shape.attention, cache_) {
-  cache_.fill(30000.0F);
+      backend_(isa, threads, shape.attention,
+               {1, shape.attention.num_kv_heads, shape.attention.head_dim, shape.block_size, num_blocks, shape.type}) {
+  cache().fill(30000.0F);
   free_.resize(static_cast<std::size_t>(num_blocks));
   std::iota(free_.begin(), free_.end(), 1);
   std::shuffle(free_.begin(), free_.end(), std::mt19937(seed));
@@ -75,7 +73,7 @@ void AttentionRunner::run_step(const StepBatch& batch, std::vector<float>& q, st
                                const std::vector<float>& v, std::vector<float>& out) {
   const int dim = shape_.attention.head_dim;
   const std::vector<float> still(static_cast<std::size_t>(dim / 2), 0.0F);  // no rotation
-  const Rope rope{dim / 2 * 2, false, still};
+  const Rope rope{dim / 2 * 2, false, still.data()};
   backend_.begin_step(batch, {&rope, 1});
   backend_.rope_write_kv(0, 0, {}, {}, 1.0F / std::sqrt(static_cast<float>(dim)), q.data(), k.data(), v.data());
   backend_.attend(0, shape_.window, q.data(), out.data());

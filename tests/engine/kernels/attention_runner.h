@@ -34,7 +34,7 @@ class AttentionRunner {
   // From now on a table names this block wherever a block lies before the window of all of a step's tokens.
   void forget_before_window(BlockId instead) { instead_ = instead; }
 
-  KvCache& cache() { return cache_; }
+  KvCache& cache() { return backend_.cache(); }
   CpuBackend& backend() { return backend_; }
   const std::vector<std::vector<BlockId>>& tables() const { return tables_; }  // of the last run's sequences
 
@@ -44,8 +44,6 @@ class AttentionRunner {
                 std::vector<float>& out);
 
   Shape shape_;
-  ThreadPool pool_;
-  KvCache cache_;
   CpuBackend backend_;
   std::vector<BlockId> free_;
   std::vector<std::vector<BlockId>> tables_;

@@ -221,16 +221,15 @@ TEST(BlockCopies, RunInOrderAndBeforeAnythingIsWritten) {
   std::mt19937 random(11);
   for (const KvType type : kAllKvTypes) {
     const Shape shape{{2, 1, 24}, type, 16, 0};
-    ThreadPool pool(2);
-    KvCache cache({2, 1, 24, 16, 3, type}, pool);
-    CpuBackend backend("auto", pool, shape.attention, cache);
+    CpuBackend backend("auto", 2, shape.attention, {2, 1, 24, 16, 3, type});
+    const KvCache& cache = backend.cache();
     const KvCacheLayout& l = cache.layout();
     const auto block = [&](int layer, BlockId id) {
       const std::byte* begin = cache.data() + l.head_offset(layer, id, 0);
       return std::vector<std::byte>(begin, begin + l.block_bytes_per_layer());
     };
     const std::vector<float> still(12, 0.0F);
-    const Rope rope{24, false, still};
+    const Rope rope{24, false, still.data()};
     const auto write = [&](int count, std::vector<BlockCopy> copies) {
       StepBatch batch;
       batch.clear();

@@ -8,7 +8,7 @@
 
 namespace folio {
 
-void teacher_force(Model& model, std::span<const TokenId> tokens, int chunk, int first_row,
+void teacher_force(Decoder& model, std::span<const TokenId> tokens, int chunk, int first_row,
                    const std::function<void(int, std::span<const float>)>& visit) {
   const int block_size = model.block_size();
   std::vector<BlockId> table(static_cast<std::size_t>(model.num_blocks()));
@@ -33,9 +33,13 @@ void teacher_force(Model& model, std::span<const TokenId> tokens, int chunk, int
     batch.context_len.push_back(begin + count);
     batch.block_ids = table;
     batch.block_start.push_back(static_cast<std::int32_t>(table.size()));
-    const Logits logits = model.forward(batch);
-    for (std::int32_t r = 0; r < logits.rows; ++r)
-      visit(begin + batch.logit_rows[static_cast<std::size_t>(r)], logits.row(r));
+    model.start(batch);
+    model.collect({}, {});
+    std::vector<float> logits(static_cast<std::size_t>(model.vocab_size()));
+    for (std::int32_t r = 0; r < model.num_logit_rows(); ++r) {
+      model.read_logits(r, logits);
+      visit(begin + batch.logit_rows[static_cast<std::size_t>(r)], logits);
+    }
     begin += count;
   }
 }

@@ -291,6 +291,7 @@ void play_schedule(const ModelFile& file, const std::string& isa, const std::str
   SCOPED_TRACE("seed " + std::to_string(seed) + " isa " + isa + " kv " + kv);
   Dice dice(seed);
   Schedule schedule = random_schedule(dice, asked);
+  schedule.setup.depth = 1 + static_cast<int>(seed % 2);
   schedule.setup.isa = isa;
   schedule.setup.kv = kv;
   Player player(file, schedule);
@@ -307,6 +308,7 @@ void play_schedule(const ModelFile& file, const std::string& isa, const std::str
   seen.cached += load.cached_tokens;
   seen.copies += player.stage().model().num_copies();
   seen.pins_released += load.num_pins_released;
+  seen.behind += player.stage().model().num_behind();
 }
 
 }  // namespace folio

@@ -1,6 +1,6 @@
 // A schedule made from a seed: requests that share, collide, end early and come in a pool that is too small for them.
 // It is played on the engine's own thread (the step observer hands over what is due) with a clock that only steps move,
-// so the same seed is the same schedule, step by step.
+// so the same seed is the same schedule, step by step. Even seeds are played at depth 1, odd ones at depth 2.
 #pragma once
 #include <map>
 #include <string>
@@ -21,6 +21,7 @@ std::vector<Asked> make_asked(Solo& solo);
 struct Seen {
   std::int64_t schedules = 0, steps = 0, preemptions = 0, recomputed = 0, cached = 0, copies = 0, pinned = 0;
   std::int64_t pins_released = 0, whole = 0, beginnings = 0, late = 0, scored = 0;
+  std::int64_t behind = 0;  // steps started while one was in flight
 };
 
 // Fails (with gtest) when an answer is not as alone or something is left over.

@@ -41,15 +41,16 @@ Reader::Output by_hand(const ModelFile& file, const GenerationRequest& request, 
     }
     batch.block_start.push_back(static_cast<std::int32_t>(batch.block_ids.size()));
     batch.logit_rows.push_back(batch.num_tokens() - 1);
-    const SampleRequest sample{.logit_row = 0,
-                               .params = &request.sampling,
-                               .sequence_index = index,
-                               .position = std::ssize(tokens),
-                               .tokens = tokens,
-                               .num_prompt_tokens = std::ssize(request.prompt),
-                               .masked = {}};
+    batch.samples.push_back({.logit_row = 0,
+                             .params = &request.sampling,
+                             .sequence_index = index,
+                             .position = std::ssize(tokens),
+                             .tokens = tokens,
+                             .num_prompt_tokens = std::ssize(request.prompt),
+                             .masked = {}});
     SampledToken token;
-    model.sample(model.forward(batch), {&sample, 1}, {&token, 1});
+    model.start(batch);
+    model.collect({&token, 1}, {});
     output.ids.push_back(token.id);
     output.logprobs.push_back(token.logprob);
     output.top.insert(output.top.end(), token.top.begin(), token.top.end());

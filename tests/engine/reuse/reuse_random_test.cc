@@ -62,6 +62,7 @@ TEST_P(ReuseRandom, EveryAnswerIsAsAlone) {
   EXPECT_GT(seen.beginnings, seen.schedules / 2);
   EXPECT_GT(seen.late, 0);
   EXPECT_GT(seen.scored, 50 * seen.schedules);
+  EXPECT_GT(seen.behind, 5 * seen.schedules);
 }
 
 INSTANTIATE_TEST_SUITE_P(Levels, ReuseRandom, testing::ValuesIn(cpu::available_levels()),

@@ -54,7 +54,7 @@ Stage::Stage(const ModelFile& file, Setup setup)
                                      .kv_dtype = setup.kv,
                                      .block_size = setup.block_size,
                                      .kv_blocks = setup.num_blocks})),
-      model_(std::make_unique<PoisonModel>(*loaded_.model)) {
+      model_(std::make_unique<PoisonModel>(*loaded_.model, setup.depth)) {
   setup.options.check_invariants = true;
   model_->set_hook([this](const StepBatch& batch) {
     hold().unlock();

@@ -56,6 +56,7 @@ class Stage {
     std::int32_t block_size = 16;
     std::int32_t num_blocks = 64;
     int threads = 1;
+    int depth = 1;
     EngineOptions options = {};    // check_invariants is always on
     const Clock* clock = nullptr;  // else the steady one
   };

@@ -129,17 +129,20 @@ TEST(StopChecker, MinTokensMasksEndsAndPutsOffStops) {
   params.min_tokens = 2;
   StopChecker checker = checker_of(tokenizer, params);
   std::string text;
-  EXPECT_EQ(std::vector<TokenId>(checker.masked().begin(), checker.masked().end()), (std::vector<TokenId>{1, 2}));
+  EXPECT_EQ(
+      std::vector<TokenId>(checker.masked(checker.num_tokens()).begin(), checker.masked(checker.num_tokens()).end()),
+      (std::vector<TokenId>{1, 2}));
   EXPECT_EQ(checker.push(0, text).finish, FinishReason::kNone);
-  EXPECT_EQ(checker.masked().size(), 2U);
+  EXPECT_EQ(checker.masked(checker.num_tokens()).size(), 2U);
   EXPECT_EQ(checker.push(0, text).finish, FinishReason::kNone);
-  EXPECT_TRUE(checker.masked().empty());
+  EXPECT_TRUE(checker.masked(checker.num_tokens()).empty());
   EXPECT_EQ(checker.push(0, text).finish, FinishReason::kStopString);
   EXPECT_EQ(text, "ababa");
 
   params.ignore_eos = true;
   const StopChecker other = checker_of(tokenizer, params);
-  EXPECT_EQ(std::vector<TokenId>(other.masked().begin(), other.masked().end()), std::vector<TokenId>{1});
+  EXPECT_EQ(std::vector<TokenId>(other.masked(other.num_tokens()).begin(), other.masked(other.num_tokens()).end()),
+            std::vector<TokenId>{1});
 }
 
 TEST(StopChecker, SequencesThatShareTheirRulesDoNotDisturbEachOther) {
@@ -153,8 +156,8 @@ TEST(StopChecker, SequencesThatShareTheirRulesDoNotDisturbEachOther) {
   std::string stopped;
   std::string whole;
   EXPECT_EQ(goes_on.push(1, whole).finish, FinishReason::kNone);  // a: held
-  EXPECT_EQ(stops.masked().size(), 1U) << "its own count of tokens";
-  EXPECT_TRUE(goes_on.masked().empty());
+  EXPECT_EQ(stops.masked(stops.num_tokens()).size(), 1U) << "its own count of tokens";
+  EXPECT_TRUE(goes_on.masked(goes_on.num_tokens()).empty());
   EXPECT_EQ(stops.push(0, stopped).finish, FinishReason::kNone);
   EXPECT_EQ(stops.push(2, stopped).finish, FinishReason::kNone);  // xb: b is held
   EXPECT_EQ(goes_on.push(2, whole).finish, FinishReason::kNone);  // ab: held
