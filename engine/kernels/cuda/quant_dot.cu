@@ -32,6 +32,8 @@ struct Place {
   int stride;
 };
 
+FOLIO_DEVICE int at_most(int value, int limit) { return value < limit ? value : limit; }
+
 template <TensorType kType>
 FOLIO_DEVICE float add_group(const std::uint32_t (&weights)[8], const GroupScales& by, const uint4& first,
                              const uint4& second, float2 row, float sum) {
@@ -61,7 +63,7 @@ FOLIO_DEVICE void add_lane(const QuantDots& work, const QuantMatrix& matrix, Pla
     PackedGroup<kType> packed[kColumns];
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
-      const int column = min(place.first_column + c, matrix.columns - 1);
+      const int column = at_most(place.first_column + c, matrix.columns - 1);
       packed[c] = load_group<kType>(matrix, static_cast<std::size_t>(column) * groups + g);
     }
     std::uint32_t weights[kColumns][8];
@@ -73,7 +75,7 @@ FOLIO_DEVICE void add_lane(const QuantDots& work, const QuantMatrix& matrix, Pla
     }
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      const std::size_t group = static_cast<std::size_t>(min(r, work.rows - 1)) * groups + g;
+      const std::size_t group = static_cast<std::size_t>(at_most(r, work.rows - 1)) * groups + g;
       const uint4 first = load_16(work.x.values + group * kQuantGroup);
       const uint4 second = load_16(work.x.values + group * kQuantGroup + 16);
       const float2 row = work.x.groups[group];
