@@ -18,7 +18,6 @@ FOLIO_DEVICE float norm_factor(float squares, std::int32_t columns, float epsilo
 // Calls visit(i, column) for this thread's columns: four from `column`, its i-th four.
 template <class Visit>
 FOLIO_DEVICE void for_columns(std::int32_t columns, Visit visit) {
-#pragma unroll
   for (int i = 0; i < kHeld; ++i) {
     const auto column = static_cast<std::int32_t>(4 * (i * blockDim.x + threadIdx.x));
     if (column < columns) visit(i, column);
@@ -67,7 +66,6 @@ FOLIO_KERNEL(kMaxThreads) norm_rows_kernel(NormRows work) {
   float factor = 1.0F;
   const float* weight = work.norm.weight;
   if (weight != nullptr) factor = norm_factor(squares, work.columns, work.norm.epsilon, partials + kMaxWarps);
-#pragma unroll
   for (int i = 0; i < kHeld; ++i) {
     const auto first = static_cast<std::int32_t>(4 * i * blockDim.x);
     if (first >= work.columns) break;

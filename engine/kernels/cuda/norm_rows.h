@@ -16,15 +16,15 @@ inline constexpr std::int32_t kMaxNormColumns = 16384;  // a thread keeps its sh
 
 // Pointers are of the device, rows begin at multiples of 16 bytes.
 struct NormRows {
-  std::int32_t columns = 0;  // a multiple of 4, at most kMaxNormColumns
-  float* x = nullptr;        // [..][columns]; written only when something is added
+  std::int32_t columns = 0;            // a multiple of 4, at most kMaxNormColumns
+  float* x = nullptr;                  // [..][columns]; written only when something is added
   const std::int32_t* rows = nullptr;  // [num_rows] rows of x; null: 0 .. num_rows - 1. Distinct when written.
 
   const float* projected = nullptr;  // [num_rows][columns], added to x; null: nothing is
-  DeviceNorm projected_norm;         // of `projected`, before
+  DeviceNorm projected_norm = {};    // of `projected`, before
 
-  DeviceNorm norm;     // of x, for `out`
-  RowOutputs out;  // [num_rows][columns]
+  DeviceNorm norm = {};  // of x, for `out`
+  RowOutputs out = {};   // [num_rows][columns]
 };
 void norm_rows(const NormRows& work, std::int32_t num_rows, cudaStream_t stream);
 

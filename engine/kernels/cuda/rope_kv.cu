@@ -21,7 +21,6 @@ FOLIO_DEVICE float2 cosine_sine(float angle) {
   double cosine = 1.0;
   double sine = 1.0;
   // Horner's scheme from the last term: 1 - x^2 / (1 2) (1 - x^2 / (3 4) ( ... ))
-#pragma unroll
   for (int i = 9; i >= 1; --i) {
     cosine = fma(-square * (1.0 / ((2 * i - 1) * (2 * i))), cosine, 1.0);
     sine = fma(-square * (1.0 / ((2 * i) * (2 * i + 1))), sine, 1.0);

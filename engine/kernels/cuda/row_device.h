@@ -5,12 +5,22 @@
 
 namespace folio::cuda {
 
-FOLIO_DEVICE float4 load_floats(const float* from) { return __builtin_bit_cast(float4, load_16(from)); }
-FOLIO_DEVICE void store_floats(float* to, float4 value) { store_16(to, __builtin_bit_cast(uint4, value)); }
+FOLIO_DEVICE float4 load_floats(const float* from) {
+  return __builtin_bit_cast(float4, load_16(from));
+}
+FOLIO_DEVICE void store_floats(float* to, float4 value) {
+  store_16(to, __builtin_bit_cast(uint4, value));
+}
 
-FOLIO_DEVICE float4 multiply(float4 a, float4 b) { return {a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w}; }
-FOLIO_DEVICE float4 multiply(float4 a, float b) { return {a.x * b, a.y * b, a.z * b, a.w * b}; }
-FOLIO_DEVICE float4 add(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
+FOLIO_DEVICE float4 multiply(float4 a, float4 b) {
+  return {a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w};
+}
+FOLIO_DEVICE float4 multiply(float4 a, float b) {
+  return {a.x * b, a.y * b, a.z * b, a.w * b};
+}
+FOLIO_DEVICE float4 add(float4 a, float4 b) {
+  return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
+}
 FOLIO_DEVICE float add_squares(float4 a, float sum) {
   return fmaf(a.x, a.x, fmaf(a.y, a.y, fmaf(a.z, a.z, fmaf(a.w, a.w, sum))));
 }
@@ -43,8 +53,12 @@ FOLIO_DEVICE float sum_over_cta(float value, float* partials) {
 FOLIO_DEVICE std::uint32_t pack_halves(std::uint16_t low, std::uint16_t high) {
   return low | static_cast<std::uint32_t>(high) << 16U;
 }
-FOLIO_DEVICE std::uint16_t bf16_bits(float value) { return __bfloat16_as_ushort(__float2bfloat16_rn(value)); }
-FOLIO_DEVICE std::uint16_t f16_bits(float value) { return __half_as_ushort(__float2half_rn(value)); }
+FOLIO_DEVICE std::uint16_t bf16_bits(float value) {
+  return __bfloat16_as_ushort(__float2bfloat16_rn(value));
+}
+FOLIO_DEVICE std::uint16_t f16_bits(float value) {
+  return __half_as_ushort(__float2half_rn(value));
+}
 FOLIO_DEVICE uint2 to_bf16(float4 value) {
   return {pack_halves(bf16_bits(value.x), bf16_bits(value.y)), pack_halves(bf16_bits(value.z), bf16_bits(value.w))};
 }

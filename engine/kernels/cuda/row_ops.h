@@ -24,7 +24,7 @@ struct GateRows {
   const float* up = nullptr;    // [num_rows][columns]
   std::int32_t columns = 0;     // a multiple of 4
   Activation activation = Activation::kSilu;
-  RowOutputs out;
+  RowOutputs out = {};
 };
 void gate_rows(const GateRows& work, std::int32_t num_rows, cudaStream_t stream);
 

@@ -9,7 +9,7 @@ namespace folio::cuda {
 // On the device. 32 neighbouring values share a scale: the largest magnitude / 127; 0 where that is under 1e-30.
 struct RowOutputs {
   __nv_bfloat16* bf16 = nullptr;  // [rows][columns], or null
-  QuantRows quant;                // [rows][columns], columns a multiple of 32; or null
+  QuantRows quant = {};           // [rows][columns], columns a multiple of 32; or null
 };
 
 }  // namespace folio::cuda

@@ -55,7 +55,6 @@ FOLIO_DEVICE void for_values(const LogitRow& row, std::int32_t begin, std::int32
     } else {
       for (int i = 0; i < 4; ++i) values[i] = id + i < end ? row.values[id + i] : -INFINITY;
     }
-#pragma unroll
     for (int i = 0; i < 4; ++i) visit(id + i, values[i]);
   }
 }
@@ -180,11 +179,11 @@ class RowSampler {
     // Equals: the first of them by id.
     const std::uint64_t each = measure(key_value(low));
     const std::uint64_t equals = (goal - above + each - 1) / each;
-    const std::int32_t last =
-        find_in_order([&](std::int32_t id, float value) { return std::uint64_t{order_key(value) == low && keeps(id, value)}; },
-                      [equals](std::uint64_t) { return equals; });
+    const auto is_one = [&](std::int32_t id, float value) {
+      return std::uint64_t{order_key(value) == low && keeps(id, value)};
+    };
+    last_id_ = find_in_order(is_one, [equals](std::uint64_t) { return equals; });
     last_key_ = low;
-    last_id_ = last;
     return {};
   }
 
@@ -279,8 +278,9 @@ class RowSampler {
     const std::uint64_t first = weight_at(pair, 0);
     const std::uint64_t second = weight_at(pair + 1, 0);
     const std::uint64_t draw = draw_goal(params_.uniform, total_of(first + second));
-    return first_of_pairs(first, second, draw,
-                          [&](int i) { return static_cast<std::int32_t>(~static_cast<std::uint32_t>(list[pair + i] >> 32U)); });
+    return first_of_pairs(first, second, draw, [&](int i) {
+      return static_cast<std::int32_t>(~static_cast<std::uint32_t>(list[pair + i] >> 32U));
+    });
   }
 
   FOLIO_DEVICE std::uint64_t total_of(std::uint64_t value) {
@@ -369,9 +369,9 @@ void sample_rows(const SampleRows& work, std::int32_t num_rows, cudaStream_t str
   const std::int32_t num_slices = slices_of(work.vocab_size);
   const SampleWork all{work, num_slices, static_cast<Best*>(work.workspace)};
   const auto rows = static_cast<unsigned>(num_rows);
+  const dim3 slices(static_cast<unsigned>(num_slices), rows);
   launch("best of logits", find_best_kernel,
-         {dim3(static_cast<unsigned>(num_slices), rows), kSliceThreads, sizeof(Best) * kSliceThreads / kWarpSize, stream},
-         all);
+         {slices, kSliceThreads, sizeof(Best) * kSliceThreads / kWarpSize, stream}, all);
   launch("sampling", sample_rows_kernel, {dim3(rows), kThreads, RowSampler::kSharedBytes, stream}, all);
 }
 

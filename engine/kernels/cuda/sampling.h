@@ -26,11 +26,11 @@ SampleRow make_sample_row(const SampleRequest& request, std::int32_t vocab_size)
 
 // Pointers are of the device.
 struct SampleRows {
-  const float* logits = nullptr;   // [..][vocab_size], at a multiple of 16 bytes
-  std::int32_t vocab_size = 0;     // at most kMaxSampledVocab
+  const float* logits = nullptr;    // [..][vocab_size], at a multiple of 16 bytes
+  std::int32_t vocab_size = 0;      // at most kMaxSampledVocab
   const SampleRow* rows = nullptr;  // [num_rows]
-  void* workspace = nullptr;       // sample_workspace_bytes()
-  std::int32_t* ids = nullptr;     // [num_rows]; -1 where no logit is above -infinity
+  void* workspace = nullptr;        // sample_workspace_bytes()
+  std::int32_t* ids = nullptr;      // [num_rows]; -1 where no logit is above -infinity
 };
 std::size_t sample_workspace_bytes(std::int32_t num_rows, std::int32_t vocab_size);
 // Two launches: the best of slices of the rows, then one CTA a row.

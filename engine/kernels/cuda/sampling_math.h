@@ -1,6 +1,6 @@
 // The arithmetic of sampling on the device. Weights are those of engine/sampling/row_math.h, but are added up as
-// integers: a sum is then exact, and one number whatever its order, the number of threads or of CTAs. Files that include
-// this are compiled without contraction to FMA (-fmad=false), so that host and device agree to the bit.
+// integers: a sum is then exact, and one number whatever its order, the number of threads or of CTAs. Files that
+// include this are compiled without contraction to FMA (-fmad=false), so that host and device agree to the bit.
 #pragma once
 #include <cfloat>
 #include <cmath>
