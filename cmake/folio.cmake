@@ -21,9 +21,10 @@ target_include_directories(folio_flags INTERFACE ${PROJECT_SOURCE_DIR})
 # -Wno-restrict: g++ 12 gives false alarms for string + "literal".
 # x86-64-v2 for everything but the kernel files of a level (which add their own features and are chosen at run time),
 # and no contraction: the numerics contract says where an FMA stands.
-target_compile_options(folio_flags INTERFACE
-  -Wall -Wextra -Wpedantic -Werror -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor -Woverloaded-virtual -Wno-restrict
-  -march=x86-64-v2 -ffp-contract=off)
+# For C++ alone: nvcc has words of its own (cmake/cuda.cmake).
+set(flags -Wall -Wextra -Wpedantic -Werror -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor
+    -Woverloaded-virtual -Wno-restrict -march=x86-64-v2 -ffp-contract=off)
+target_compile_options(folio_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${flags}>")
 target_link_libraries(folio_flags INTERFACE Threads::Threads)
 if(FOLIO_SANITIZE)
   # -Wno-*: the sanitizers' instrumentation makes these two see paths that do not exist.

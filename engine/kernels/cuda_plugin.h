@@ -8,7 +8,10 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <vector>
 
+#include "engine/gguf/gguf_file.h"
 #include "engine/kernels/backend.h"
 #include "engine/kernels/kv_type.h"
 
@@ -34,7 +37,8 @@ struct DeviceRequest {
   std::int32_t max_context = 0;
   std::int32_t max_num_seqs = 0;      // sequences of a step
   std::int32_t max_batch_tokens = 0;  // tokens of a step
-  std::uint64_t weight_bytes = 0;     // of the file's tensors: they are loaded after the cache took its share
+  std::vector<std::int32_t> windows;  // of the layers, each once; 0: none
+  std::span<const GgufTensor> tensors;  // of the file: they are loaded after the cache took its share
   KvCacheRequest kv_cache;
   bool deterministic = false;  // the numerics contract, as the CPU keeps it always (docs/numerics.md)
 };

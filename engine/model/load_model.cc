@@ -74,7 +74,12 @@ DeviceRequest device_request(const GgufFile& file, const DecoderConfig& config, 
   request.max_context = max_context;
   request.max_num_seqs = options.max_num_seqs;
   request.max_batch_tokens = options.max_batch_tokens;
-  for (const GgufTensor& tensor : file.tensors()) request.weight_bytes += tensor.data.size();
+  for (const AttentionKind& kind : config.attentions) {
+    if (std::find(request.windows.begin(), request.windows.end(), kind.window) == request.windows.end()) {
+      request.windows.push_back(kind.window);
+    }
+  }
+  request.tensors = file.tensors();
   request.kv_cache = {kv_type(options.kv_dtype), options.block_size, options.kv_blocks, options.kv_memory_bytes,
                       useful_blocks(options, max_context)};
   request.deterministic = options.deterministic;

@@ -342,8 +342,7 @@ std::int32_t slices_of(std::int32_t vocab_size) {
 bool samples_on_device(const SampleRequest& request, std::int32_t vocab_size) {
   const SamplingParams& params = *request.params;
   return vocab_size <= kMaxSampledVocab && request.masked.empty() && params.logit_bias.empty() &&
-         params.repetition_penalty == 1.0F && params.presence_penalty == 0.0F && params.frequency_penalty == 0.0F &&
-         params.num_logprobs < 0;
+         params.repetition_penalty == 1.0F && params.presence_penalty == 0.0F && params.frequency_penalty == 0.0F;
 }
 
 SampleRow make_sample_row(const SampleRequest& request, std::int32_t vocab_size) {

@@ -1,7 +1,7 @@
 // Sampling on the device: rows of logits to token ids by the rules of engine/sampling/sampler.h, so that only ids cross
 // the bus. The weights and the kept sets are the host's; sums are exact integers here and rounded there, so the two
-// differ only where a sum meets its goal within about 1e-8. What changes or reports logits (bias, penalties, masks, log
-// probabilities) is the host's work: see copy_rows() of row_ops.h.
+// differ only where a sum meets its goal within about 1e-8. What changes logits (bias, penalties, masks) is the host's
+// work, and so are log probabilities (step_results.h).
 #pragma once
 #include <cstddef>
 

@@ -25,6 +25,7 @@ KvElement kv_element(KvType type) {
     case KvType::kInt8:
       return KvElement::kInt8;
     case KvType::kF32:
+    case KvType::kCount:
       break;
   }
   throw std::runtime_error("--kv-dtype f32: expected f16, bf16 or int8");

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "engine/kernels/cuda/cuda_backend.h"
 #include "engine/kernels/cuda/cuda_error.h"
 
 namespace folio::cuda {
@@ -14,7 +15,7 @@ namespace {
 constexpr int kOldestMajor = 8;  // sm_80: asynchronous copies into shared memory, bf16 in the tensor cores
 
 // One line for each way in which a machine can be without a device.
-void require_device() {
+DeviceFacts find_device() {
   int count = 0;
   const cudaError_t found = cudaGetDeviceCount(&count);
   if (found == cudaErrorInsufficientDriver) {
@@ -31,11 +32,11 @@ void require_device() {
     throw std::runtime_error(std::string(device.name) + " has compute capability " + std::to_string(device.major) +
                              "." + std::to_string(device.minor) + ", and the kernels want 8.0 or later");
   }
+  return {device.name, device.multiProcessorCount, device.major};
 }
 
-std::unique_ptr<Backend> make_backend(const DeviceRequest&) {
-  require_device();
-  throw std::runtime_error("this build of libfolio_cuda.so has kernels and no backend yet");
+std::unique_ptr<Backend> make_backend(const DeviceRequest& request) {
+  return std::make_unique<CudaBackend>(request, find_device(), true);
 }
 
 }  // namespace
