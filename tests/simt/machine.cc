@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tests/simt/memory.h"
+#include "tests/simt/symbols.h"
 
 // Set for the thread that runs.
 uint3 threadIdx{};
@@ -16,10 +17,7 @@ dim3 gridDim{};
 
 namespace folio::simt {
 
-Machine& machine() {
-  static Machine the_machine;
-  return the_machine;
-}
+Machine the_machine;
 
 bool Place::same_as(const Place& other) const {
   return where.line() == other.where.line() && where.column() == other.where.column() &&
@@ -27,7 +25,7 @@ bool Place::same_as(const Place& other) const {
 }
 
 std::string Place::text() const {
-  return std::string(operation) + " at " + where.file_name() + ":" + std::to_string(where.line());
+  return std::string(operation) + " at " + from_source_folder(where.file_name()) + ":" + std::to_string(where.line());
 }
 
 // ---- a launch ----
@@ -47,7 +45,7 @@ std::vector<std::uint32_t> Machine::cta_order(std::uint32_t count) {
 void Machine::launch(const char* name, dim3 grid, int threads, std::size_t shared_bytes,
                      const std::function<void()>& body) {
   const auto refuse = [&](const std::string& why) { throw SimtError(std::string(name) + ": " + why); };
-  if (in_kernel()) refuse("started inside a kernel");
+  if (running_ != nullptr) refuse("started inside a kernel");
   if (threads <= 0 || threads % kLanes != 0 || threads > static_cast<int>(FiberStacks::kMaxFibers)) {
     refuse(std::to_string(threads) + " threads in a CTA: not a multiple of 32 up to 1024");
   }
@@ -61,7 +59,7 @@ void Machine::launch(const char* name, dim3 grid, int threads, std::size_t share
   main_ = main_fiber();
   gridDim = grid;
   blockDim = dim3(static_cast<unsigned>(threads));
-  memory::begin_launch();
+  memory::begin_launch(last_cta_ + 1);
   for (const std::uint32_t cta : cta_order(grid.x * grid.y * grid.z)) {
     blockIdx = {cta % grid.x, cta / grid.x % grid.y, cta / grid.x / grid.y};
     run_cta();
@@ -101,6 +99,7 @@ void Machine::run_cta() {
   resume(*first);
   switch_fiber(main_, first->fiber, false);
   running_ = nullptr;
+  for (std::size_t warp = 0; warp < warps_.size(); ++warp) memory::end_of_stretch(static_cast<int>(warp));
   memory::end_cta();
   if (num_ended_ == static_cast<int>(threads_.size())) return;
   for (Thread& thread : threads_) abandon(thread.fiber);
@@ -123,12 +122,14 @@ void Machine::start_threads() {
 void Machine::thread_main() {
   Machine& m = machine();
   try {
+    kernel_code_runs = true;
     (*m.body_)();
   } catch (const SimtError& error) {
     m.failure_ = error.what();
   } catch (...) {
     m.thrown_ = std::current_exception();
   }
+  kernel_code_runs = false;
   Thread& self = *m.running_;
   if (m.thrown_ || !m.failure_.empty()) switch_fiber(self.fiber, m.main_, true);
   self.state = Thread::State::kEnded;
@@ -193,6 +194,7 @@ void Machine::release_warp(int warp) {
   mine.ready = 0xffffffffU;
   mine.turn ^= 1;
   yield_warp_ = order_ == Order::kRandom && random_() % 4 == 0;
+  memory::end_of_stretch(warp);
 }
 
 const Machine::Inputs& Machine::meet_warp(const Place& place, std::uint64_t input, void (*combine)(const Inputs&)) {
@@ -233,6 +235,7 @@ void Machine::sync_cta(const Place& place) {
     ++now_.cta_barriers;
     for (Warp& warp : warps_) warp.ready = 0xffffffffU;
     current_ = 0;
+    for (std::size_t warp = 0; warp < warps_.size(); ++warp) memory::end_of_stretch(static_cast<int>(warp));
   }
   suspend(Thread::State::kAtCtaBarrier, place);
 }
@@ -240,6 +243,7 @@ void Machine::sync_cta(const Place& place) {
 // ---- faults ----
 
 void Machine::stop(std::string (*text)()) {
+  kernel_code_runs = false;
   stopped_ = text;
   switch_fiber(running_->fiber, main_, true);
   __builtin_trap();

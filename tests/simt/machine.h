@@ -75,8 +75,8 @@ class Machine {
   // Nothing on the thread's stack is destroyed.
   [[noreturn]] void stop(std::string (*text)());
 
-  bool in_kernel() const { return running_ != nullptr; }
   bool on_fiber_stack(const void* at) const { return stacks_.contains(at); }
+  const Fiber& main() const { return main_; }
   Thread& running() { return *running_; }
   const Moment& now() const { return now_; }
   std::size_t shared_bytes() const { return shared_bytes_; }
@@ -133,6 +133,20 @@ class Machine {
   std::mt19937_64 random_;
 };
 
-Machine& machine();
+extern Machine the_machine;
+inline Machine& machine() {
+  return the_machine;
+}
+
+// Whether the kernel's own code runs, not the runner's for it: what the race build's hooks look at.
+inline bool kernel_code_runs = false;
+// Held by the runner's code that a kernel calls.
+class RunnerCode {
+ public:
+  RunnerCode() { kernel_code_runs = false; }
+  ~RunnerCode() { kernel_code_runs = true; }
+  RunnerCode(const RunnerCode&) = delete;
+  RunnerCode& operator=(const RunnerCode&) = delete;
+};
 
 }  // namespace folio::simt

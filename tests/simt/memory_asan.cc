@@ -21,7 +21,9 @@ void require_open(const char* what, const void* at, std::size_t bytes, const voi
 
 }  // namespace
 
-void begin_launch() {
+void end_of_stretch(int) {}
+
+void begin_launch(std::uint32_t) {
   __asan_poison_memory_region(arena, kArenaBytes);
 }
 

@@ -68,13 +68,17 @@ void combine_products(const Machine::Inputs& inputs) {
 }  // namespace
 
 void sync_cta(Where where) {
+  const RunnerCode runner;
   machine().sync_cta({"sync_cta", where});
 }
+
 void sync_warp(Where where) {
+  const RunnerCode runner;
   machine().sync_warp({"sync_warp", where});
 }
 
 std::uint64_t exchange(const char* operation, std::uint64_t bits, int lane, Where where) {
+  const RunnerCode runner;
   if (lane < 0 || lane >= kLanes) {
     throw SimtError(Place{operation, where}.text() + ": from lane " + std::to_string(lane) + " of a warp");
   }
@@ -82,6 +86,7 @@ std::uint64_t exchange(const char* operation, std::uint64_t bits, int lane, Wher
 }
 
 std::uint32_t vote(bool predicate, Where where) {
+  const RunnerCode runner;
   std::uint32_t votes = 0;
   const auto& inputs = machine().meet_warp({"vote", where}, predicate ? 1 : 0);
   for (std::size_t i = 0; i < kLanes; ++i) votes |= static_cast<std::uint32_t>(inputs[i]) << i;
@@ -89,6 +94,7 @@ std::uint32_t vote(bool predicate, Where where) {
 }
 
 void* take_shared(int offset, int bytes, Where where) {
+  const RunnerCode runner;
   Machine& m = machine();
   const auto index = static_cast<std::size_t>(m.running().pieces_taken++);
   if (bytes < 0 || static_cast<std::size_t>(offset + bytes) > m.shared_bytes()) {
@@ -108,6 +114,7 @@ void* take_shared(int offset, int bytes, Where where) {
 }
 
 void copy_16(void* to, const void* from) {
+  const RunnerCode runner;
   const void* site = __builtin_return_address(0);
   require_aligned("copy_16_async", to);
   if (from != nullptr) {
@@ -119,6 +126,7 @@ void copy_16(void* to, const void* from) {
 }
 
 void commit_copies() {
+  const RunnerCode runner;
   Thread& self = machine().running();
   std::size_t committed = 0;
   for (const std::size_t size : self.group_sizes) committed += size;
@@ -126,6 +134,7 @@ void commit_copies() {
 }
 
 void wait_copies(int pending) {
+  const RunnerCode runner;
   Thread& self = machine().running();
   while (self.group_sizes.size() > static_cast<std::size_t>(pending)) {
     const auto end = self.copies.begin() + static_cast<std::ptrdiff_t>(self.group_sizes.front());
@@ -136,6 +145,7 @@ void wait_copies(int pending) {
 }
 
 void load_matrices(std::uint32_t (&m)[4], const void* row, bool transposed, Where where) {
+  const RunnerCode runner;
   require_aligned("load_matrices", row);
   memory::read(row, 16, __builtin_return_address(0));
   Matrices mine{m, {}, transposed};
@@ -146,6 +156,7 @@ void load_matrices(std::uint32_t (&m)[4], const void* row, bool transposed, Wher
 
 void multiply_add(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1, bool bf16,
                   Where where) {
+  const RunnerCode runner;
   const MmaLane mine{d, a, {b0, b1}};
   machine().meet_warp({bf16 ? "multiply_add of bf16" : "multiply_add of f16", where},
                       reinterpret_cast<std::uint64_t>(&mine), bf16 ? combine_products<true> : combine_products<false>);

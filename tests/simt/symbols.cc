@@ -30,6 +30,11 @@ std::string output_of(const std::string& command) {
 
 }  // namespace
 
+std::string from_source_folder(const std::string& path) {
+  const std::size_t up = path.rfind("../");
+  return up == std::string::npos ? path : path.substr(up + 3);
+}
+
 std::vector<std::string> source_lines(const std::vector<const void*>& sites) {
   std::ostringstream command;
   command << "addr2line -a -i -e '" << program() << "'" << std::hex;
@@ -46,7 +51,7 @@ std::vector<std::string> source_lines(const std::vector<const void*>& sites) {
       found.emplace_back("?");
       wanted = true;
     } else if (wanted && line.find("device_twin.h:") == std::string::npos) {
-      found.back() = line;
+      found.back() = from_source_folder(line);
       wanted = false;
     }
   }

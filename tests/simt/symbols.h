@@ -6,6 +6,9 @@
 
 namespace folio::simt {
 
+// A file's path from the source folder, which compilers and ccache may give as "build/../tests/x.cc".
+std::string from_source_folder(const std::string& path);
+
 // "engine/kernels/cuda/x.cu:12" for return addresses of calls: the innermost line of inlined code that is not in
 // device_twin.h.
 std::vector<std::string> source_lines(const std::vector<const void*>& sites);
