@@ -88,10 +88,11 @@ FOLIO_DEVICE void norm_and_rotate(const Head& head, const RopeWriteKv& work, con
   for (int i = head.lane; i < half; i += kWarpSize) {
     const float2 angle = angles[i];
     if (work.interleaved) {
-      float2* pair = reinterpret_cast<float2*>(head.values) + i;
-      const float a = normed(2 * i, pair->x);
-      const float b = normed(2 * i + 1, pair->y);
-      *pair = {a * angle.x - b * angle.y, a * angle.y + b * angle.x};
+      float2* pairs = reinterpret_cast<float2*>(head.values);
+      const float2 pair = pairs[i];  // 8 bytes at once: no bank is asked twice
+      const float a = normed(2 * i, pair.x);
+      const float b = normed(2 * i + 1, pair.y);
+      pairs[i] = {a * angle.x - b * angle.y, a * angle.y + b * angle.x};
     } else {
       const float a = normed(i, head.values[i]);
       const float b = normed(i + half, head.values[i + half]);
