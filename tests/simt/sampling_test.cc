@@ -147,7 +147,7 @@ TEST(SamplingTest, SmallVocabularies) {
   int different = 0;
   for (const std::size_t vocab : {1U, 2U, 3U, 31U, 64U, 257U, 1000U, 1023U}) {
     Case work;
-    for (int row = 0; row < 12; ++row) {
+    for (int row = 0; row < 50; ++row) {
       work.logits.push_back(random_logits(random, vocab));
       work.params.push_back(random_params(random));
     }
@@ -162,13 +162,33 @@ TEST(SamplingTest, LargeVocabularies) {
   int different = 0;
   for (const std::size_t vocab : {1028U, 5003U, 9000U, 20000U}) {
     Case work;
-    for (int row = 0; row < 8; ++row) {
+    for (int row = 0; row < 16; ++row) {
       work.logits.push_back(random_logits(random, vocab));
       work.params.push_back(random_params(random));
     }
     different += check(work);
   }
   EXPECT_EQ(different, 0);
+}
+
+// Cuts that end with the last of equals, where counting by ranges goes on from there.
+TEST(SamplingTest, CutsBetweenLevels) {
+  Case work;
+  std::vector<float> logits(6000);
+  for (std::size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(i % 3);
+  for (const std::int32_t top_k : {1999, 2000, 2001, 4000}) {
+    for (const float top_p : {1.0F, 0.5F}) {
+      SamplingParams params;
+      params.temperature = 3.0e38F;  // all weigh the same
+      params.top_k = top_k;
+      params.top_p = top_p;
+      for (params.seed = 0; params.seed < 3; ++params.seed) {
+        work.logits.push_back(logits);
+        work.params.push_back(params);
+      }
+    }
+  }
+  EXPECT_EQ(check(work), 0);
 }
 
 // Flat rows: what top_k and top_p keep does not fit the list, so that both cuts end between equals or single keys.

@@ -9,7 +9,7 @@ namespace {
 constexpr int kAngleThreads = 128;
 constexpr int kHeadWarps = 4;  // heads of a CTA
 
-// In double, by Taylor's series over [-pi/4, pi/4] (what they leave out is below 1e-19), without the tables in memory
+// In double, by Taylor's series over [-pi/4, pi/4] (what they leave out is below 3e-18), without the tables in memory
 // that a library wants for far arguments.
 FOLIO_DEVICE float2 cosine_sine(float angle) {
   const auto x = static_cast<double>(angle);
@@ -21,7 +21,7 @@ FOLIO_DEVICE float2 cosine_sine(float angle) {
   double cosine = 1.0;
   double sine = 1.0;
   // Horner's scheme from the last term: 1 - x^2 / (1 2) (1 - x^2 / (3 4) ( ... ))
-  for (int i = 9; i >= 1; --i) {
+  for (int i = 8; i >= 1; --i) {
     cosine = fma(-square * (1.0 / ((2 * i - 1) * (2 * i))), cosine, 1.0);
     sine = fma(-square * (1.0 / ((2 * i) * (2 * i + 1))), sine, 1.0);
   }
@@ -88,10 +88,11 @@ FOLIO_DEVICE void norm_and_rotate(const Head& head, const RopeWriteKv& work, con
   for (int i = head.lane; i < half; i += kWarpSize) {
     const float2 angle = angles[i];
     if (work.interleaved) {
-      float2* pair = reinterpret_cast<float2*>(head.values) + i;
-      const float a = normed(2 * i, pair->x);
-      const float b = normed(2 * i + 1, pair->y);
-      *pair = {a * angle.x - b * angle.y, a * angle.y + b * angle.x};
+      float2* pairs = reinterpret_cast<float2*>(head.values);
+      const float2 pair = pairs[i];  // 8 bytes at once: no bank is asked twice
+      const float a = normed(2 * i, pair.x);
+      const float b = normed(2 * i + 1, pair.y);
+      pairs[i] = {a * angle.x - b * angle.y, a * angle.y + b * angle.x};
     } else {
       const float a = normed(i, head.values[i]);
       const float b = normed(i + half, head.values[i + half]);

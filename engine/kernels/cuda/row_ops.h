@@ -9,7 +9,7 @@ namespace folio::cuda {
 // x[t] = scale * the row of token t.
 struct EmbedRows {
   const __nv_bfloat16* table = nullptr;  // [num_rows][columns]
-  std::int32_t columns = 0;              // a multiple of 8
+  std::int32_t columns = 0;              // a multiple of 4
   std::int32_t num_rows = 0;
   float scale = 1.0F;
   const std::int32_t* tokens = nullptr;   // [num_tokens] an id, or -1 - r: what sampled[r] holds
