@@ -154,17 +154,16 @@ void expect_near_double(const cpu::TestTensor& t, const Rows& x, const std::vect
 }
 
 std::vector<std::int32_t> depths_of(TensorType type) {
-  if (tensor_type_info(type).block_elements == 256) return {256, 1280, 2048};
-  return {32, 576, 1056, 2080};  // 1, 18, 33, 65 groups: 1, 1, 2 and 4 warps to a column
+  if (tensor_type_info(type).block_elements == 256) return {256, 1280, 2304, 4352};
+  return {32, 576, 1056, 2080, 4160};  // 1, 18, 33, 65, 130 groups: 1, 1, 2, 4 warps to a column, and two rounds of 4
 }
 
 TEST(QuantDotTest, IsTheStatedSumOverFormatsAndSizes) {
   std::mt19937 random(7);
   for (const TensorType type : kTypes) {
-    std::int32_t rows = static_cast<std::int32_t>(random() % 8);
     for (const std::int32_t depth : depths_of(type)) {
-      for (const std::int32_t columns : {1, 7, 18}) {
-        rows = rows % kMaxQuantDotRows + 1;  // every number of rows with every format
+      for (std::int32_t rows = 1; rows <= kMaxQuantDotRows; ++rows) {
+        const std::int32_t columns = std::array{1, 7, 18}[random() % 3];
         const cpu::TestTensor t = cpu::make_tensor(type, depth, columns, random);
         const DeviceMatrix matrix(t.tensor);
         Rows x(rows, depth, random);
