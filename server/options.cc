@@ -122,6 +122,11 @@ void add_flags(CLI::App& app, ServerOptions& o, std::string& kv_memory) {
       ->check(origin_error);
   app.add_option("--control-listen", o.control_listen, "host:port of the control listener, or 'off'")
       ->capture_default_str();
+  app.add_option("--device", o.device, "what computes the steps; cuda wants libfolio_cuda.so beside this program")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
+  app.add_flag("--deterministic", o.deterministic,
+               "no answer depends on who shares its steps; on the CPU that is always so");
   app.add_option("--threads", o.threads, "threads of a step (default: the cores that this process may use)")
       ->check(CLI::Range(1, 1024));
   app.add_option("--isa", o.isa, "instruction set of the kernels")
@@ -359,6 +364,8 @@ std::map<std::string, std::string> describe(const ServerOptions& o) {
       {"write-timeout", number(o.write_timeout_s)},
       {"max-connection-age", number(o.max_connection_age_s)},
       {"max-connection-age-grace", number(o.max_connection_age_grace_s)},
+      {"device", o.device},
+      {"deterministic", o.deterministic ? "on" : "off"},
       {"threads", std::to_string(o.threads)},
       {"isa", o.isa},
       {"block-size", std::to_string(o.block_size)},

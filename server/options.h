@@ -25,6 +25,8 @@ struct ServerOptions {
   double write_timeout_s = 60;      // a reader that takes nothing for so long is gone
   double max_connection_age_s = 0;  // 0: connections live as long as their clients want
   double max_connection_age_grace_s = 300;
+  std::string device = "cpu";
+  bool deterministic = false;
   int threads = 0;  // > 0 after parsing
   std::string isa = "auto";
   std::int32_t block_size = 16;

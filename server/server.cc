@@ -1,5 +1,6 @@
 #include "server/server.h"
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -13,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -48,6 +50,8 @@ constexpr auto kRefusalTime = std::chrono::milliseconds(200);
 
 ModelOptions model_options(const ServerOptions& o) {
   ModelOptions out;
+  out.device = o.device;
+  out.deterministic = o.deterministic;
   out.isa = o.isa;
   out.num_threads = o.threads;
   out.kv_dtype = o.kv_dtype;
@@ -56,6 +60,7 @@ ModelOptions model_options(const ServerOptions& o) {
   out.kv_memory_bytes = o.kv_memory_bytes;
   out.max_context = o.max_context;
   out.max_num_seqs = o.max_num_seqs;
+  out.max_batch_tokens = o.max_batch_tokens;
   return out;
 }
 
@@ -94,16 +99,34 @@ MetricsOptions metrics_options(const ServerOptions& o, const ModelInfo& info) {
   return out;
 }
 
+// Stops the server when its device is lost, and remembers why.
+class LossWatch final : public EngineObserver {
+ public:
+  explicit LossWatch(StopSignal& stop) : stop_(stop) {}
+  void on_device_lost(const std::string& what) override {
+    log::error("the device was lost: " + what);
+    lost_.store(true);
+    stop_.request();
+  }
+  bool lost() const { return lost_.load(); }
+
+ private:
+  StopSignal& stop_;
+  std::atomic<bool> lost_{false};
+};
+
 // Everything that a model file brings, in the order in which one part needs the one before.
 struct Serving {
-  explicit Serving(const ServerOptions& options)
+  Serving(const ServerOptions& options, std::shared_ptr<LossWatch> loss_watch)
       : file(options.model),
         tokenizer(make_tokenizer(file)),
         chat_template(std::string(file.find_string("tokenizer.chat_template").value_or("")), *tokenizer),
         loaded(load_model(file, model_options(options))),
         engine(*loaded.model, *tokenizer, clock, engine_options(options)),
         generation(engine, *tokenizer, chat_template, clock, generation_options(options, loaded.info)),
-        metrics(engine, generation, metrics_options(options, loaded.info)) {}
+        metrics(engine, generation, metrics_options(options, loaded.info)) {
+    engine.add_observer(std::move(loss_watch));
+  }
 
   GgufFile file;
   std::unique_ptr<Tokenizer> tokenizer;
@@ -141,7 +164,8 @@ v1::ServerInfo server_info(const ServerOptions& options, const Serving& serving)
 // Loads, and computes what is to be pinned, on a thread of its own, so that a stop is heard meanwhile.
 class Loader {
  public:
-  Loader(const ServerOptions& options, StopSignal& stop) : thread_([this, options, &stop] { load(options, stop); }) {}
+  Loader(const ServerOptions& options, StopSignal& stop, std::shared_ptr<LossWatch> loss_watch)
+      : thread_([this, options, &stop, loss_watch] { load(options, stop, loss_watch); }) {}
   ~Loader() {
     if (thread_.joinable()) thread_.join();
   }
@@ -153,9 +177,9 @@ class Loader {
   }
 
  private:
-  void load(const ServerOptions& options, StopSignal& stop) {
+  void load(const ServerOptions& options, StopSignal& stop, const std::shared_ptr<LossWatch>& loss_watch) {
     try {
-      serving_ = std::make_unique<Serving>(options);
+      serving_ = std::make_unique<Serving>(options, loss_watch);
       pin_prefixes(serving_->engine, serving_->generation, serving_->loaded.info.block_size, options.pins);
     } catch (...) {
       failure_ = std::current_exception();
@@ -289,13 +313,14 @@ void run_server(const ServerOptions& options, StopSignal& stop) {
   ControlService control_service(door, [&stop] { stop.request(); });
   Listeners listeners(options, tls, keys, watch, generation_service, control_service);
 
-  Loader loader(options, stop);
+  const auto loss_watch = std::make_shared<LossWatch>(stop);
+  Loader loader(options, stop, loss_watch);
   stop.wait([&loader] { return loader.done(); });
   if (!loader.done()) {
     log::info("stopped while the model was loading");
     listeners.shutdown();
     std::fflush(nullptr);
-    std::_Exit(EXIT_SUCCESS);
+    std::_Exit(loss_watch->lost() ? EXIT_FAILURE : EXIT_SUCCESS);
   }
   const std::unique_ptr<Serving> serving = loader.take();
   generation_service.serve(serving->generation);
@@ -314,6 +339,7 @@ void run_server(const ServerOptions& options, StopSignal& stop) {
   drain(options, *serving);
   control_service.end_watches();
   listeners.shutdown();
+  if (loss_watch->lost()) throw std::runtime_error("stopped: the device was lost");
   log::info("stopped");
 }
 

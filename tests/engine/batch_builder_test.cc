@@ -126,6 +126,24 @@ TEST(BatchBuilder, ScoresAreRowsOfTheBatchWithTheTokenBehindEach) {
   EXPECT_THAT(batch.logit_rows, ElementsAre(3));
 }
 
+TEST(BatchBuilder, ATokenInFlightIsARowOfTheStepBefore) {
+  TwoSequences two;
+  Sequence& a = two.a.sequences[0];
+  ASSERT_TRUE(two.blocks.make_room(a.blocks, 7));
+  StepPlan plan;
+  plan.slices = {{&a, 6, 1, 1, 3}, {&two.b.sequences[0], 0, 3, 0}};
+  plan.samples = {{&a, 0}};
+  StepBatch batch;
+  build_batch(plan, 4, batch);
+  EXPECT_THAT(batch.tokens, ElementsAre(in_flight_token(3), 20, 21, 22));
+  EXPECT_EQ(in_flight_row(batch.tokens[0]), 3);
+  EXPECT_LT(in_flight_row(batch.tokens[1]), 0);
+  EXPECT_THAT(batch.positions, ElementsAre(6, 0, 1, 2));
+  ASSERT_EQ(batch.samples.size(), 1U);
+  EXPECT_EQ(batch.samples[0].position, 7);
+  EXPECT_EQ(batch.samples[0].tokens.size(), 6U) << "what is known";
+}
+
 TEST(BatchBuilderDeathTest, ATokenThatIsNotKnownIsRefused) {
   TwoSequences two;
   StepPlan plan;

@@ -36,6 +36,8 @@ TEST(Options, Defaults) {
   EXPECT_EQ(options->grpc_port, 50051);
   EXPECT_EQ(options->control_listen, "127.0.0.1:50052");
   EXPECT_GE(options->threads, 1);
+  EXPECT_EQ(options->device, "cpu");
+  EXPECT_FALSE(options->deterministic);
   EXPECT_EQ(options->model, "models/smollm2-135m-q4_1.gguf");
   EXPECT_EQ(options->model_name, "smollm2-135m-q4_1");
   EXPECT_EQ(options->prefix_cache, "on");
@@ -78,6 +80,7 @@ TEST(Options, ContradictionsAndBadValuesAreRefusedByName) {
       {{"--cors-allow-origin", "app.example"}, "--cors-allow-origin"},
       {{"--cors-allow-origin", "https://a\r\nX-Evil: 1"}, "--cors-allow-origin"},
       {{"--isa", "sse"}, "--isa"},
+      {{"--device", "tpu"}, "--device"},
       {{"--kv-dtype", "int4"}, "--kv-dtype"},
       {{"--grpc-port", "70000"}, "--grpc-port"},
       {{"--control-listen", "50052"}, "--control-listen"},
