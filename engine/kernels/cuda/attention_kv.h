@@ -11,7 +11,7 @@ template <class To, class From>
 FOLIO_DEVICE To bits_as(const From& from) {
   static_assert(sizeof(To) == sizeof(From));
   To to;
-  memcpy(&to, &from, sizeof(To));
+  memcpy(static_cast<void*>(&to), &from, sizeof(To));
   return to;
 }
 
@@ -145,7 +145,7 @@ class KvRing {
 
   FOLIO_DEVICE void copy_run(char* slot, const char* from) const {
     constexpr int kPieces = kRowBytes / 16;
-    constexpr int kCopyUnroll = kDim > 128 ? 1 : 2;  // registers are for the output
+    [[maybe_unused]] constexpr int kCopyUnroll = kDim > 128 ? 1 : 2;  // registers are for the output
 #pragma unroll kCopyUnroll
     for (int piece = part_; piece < kRun * kPieces; piece += kParts) {
       const int row = piece / kPieces;
@@ -182,7 +182,7 @@ FOLIO_DEVICE void convert_rows(char* to, const char* from, const float* scales, 
                                const AttentionItem& item, int thread, int threads) {
   constexpr int kPieces = kDim / 8;
   using Type = KvType<kElement>;
-  constexpr int kUnroll = kDim > 128 ? 1 : 2;
+  [[maybe_unused]] constexpr int kUnroll = kDim > 128 ? 1 : 2;
 #pragma unroll kUnroll
   for (int piece = thread; piece < num_rows * kPieces; piece += threads) {
     const int row = piece / kPieces;

@@ -73,7 +73,7 @@ class WarpAttention {
       for (int i = 0; i < 4; ++i) scores_[tile][i] = 0.0F;
     }
     // All steps where the queries are in registers, which have no index; else few, so that no loads pile up there.
-    constexpr int kUnroll = QueryFragments<Mma, kDim>::kInRegisters ? kDim / 16 : 2;
+    [[maybe_unused]] constexpr int kUnroll = QueryFragments<Mma, kDim>::kInRegisters ? kDim / 16 : 2;
 #pragma unroll kUnroll
     for (int step = 0; step < kDim / 16; ++step) {
       std::uint32_t query[4];

@@ -19,6 +19,7 @@ struct KernelShape {
 };
 constexpr KernelShape kRowsKernel{3, 256, 64};
 constexpr KernelShape kTilesKernel{1, 512, 256};
+constexpr std::int32_t kMergeCost = 128;
 constexpr std::int32_t kKeyTile = 64;  // ranges of keys begin at multiples of it, but where the item itself begins
 
 // Deterministic: partials of a plan beyond one for each token, as multiples of what fills the machine.
@@ -109,7 +110,7 @@ class Planner {
     for (const Uncut& part : uncut) {
       lengths_.push_back(part.item.key_end - part.item.key_begin / kKeyTile * kKeyTile);
     }
-    const SplitCosts costs{machine_items(setup_, kernel), kernel.min_keys, kKeyTile, kernel.cta_cost};
+    const SplitCosts costs{machine_items(setup_, kernel), kernel.min_keys, kKeyTile, kernel.cta_cost, kMergeCost};
     const std::int32_t most = choose_part_keys(lengths_, costs);
     for (const Uncut& part : uncut) {
       add_parts(part.item, part.item.key_begin / kKeyTile * kKeyTile, most, part.is_part, items);

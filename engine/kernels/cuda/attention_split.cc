@@ -26,13 +26,14 @@ std::int32_t choose_part_keys(std::span<const std::int32_t> lengths, const Split
   std::int32_t best = longest;
   std::int64_t best_time = -1;
   const auto consider = [&](std::int64_t keys) {
-    keys = std::min<std::int64_t>(longest, ceil_div(keys, costs.key_tile) * costs.key_tile);
-    if (keys < longest && keys < costs.min_keys) return;
+    keys = std::max<std::int64_t>(costs.min_keys, ceil_div(keys, costs.key_tile) * costs.key_tile);
+    keys = std::min<std::int64_t>(longest, keys);
     const std::int64_t parts = count_parts(lengths, static_cast<std::int32_t>(keys));
     if (parts > most_parts) return;
     const std::int64_t part_time = keys + costs.part_cost;
     const std::int64_t time = std::min(ceil_div(parts, costs.machine) * part_time,
-                                       (all_keys + parts * costs.part_cost) / costs.machine + part_time);
+                                       (all_keys + parts * costs.part_cost) / costs.machine + part_time) +
+                              (keys < longest ? costs.merge_cost : 0);
     if (best_time >= 0 && time >= best_time) return;
     best = static_cast<std::int32_t>(keys);
     best_time = time;

@@ -6,10 +6,11 @@
 namespace folio::cuda {
 
 struct SplitCosts {
-  std::int32_t machine;    // parts that run at a time
-  std::int32_t min_keys;   // of a part; a multiple of key_tile
-  std::int32_t key_tile;   // parts are multiples of it
-  std::int32_t part_cost;  // what a part costs on top of its keys, in keys
+  std::int32_t machine;     // parts that run at a time
+  std::int32_t min_keys;    // of a part; a multiple of key_tile
+  std::int32_t key_tile;    // parts are multiples of it
+  std::int32_t part_cost;   // what a part costs on top of its keys, in keys
+  std::int32_t merge_cost;  // what the merge costs if anything is cut, in keys
 };
 
 // At most so many times the machine's parts come on top of one for each range: a bound for buffers.

@@ -264,8 +264,10 @@ TEST(SharedPrefixTest, LooksAtEveryBlock) {
 }
 
 TEST(SplitTest, TheCheapestOfSmallCases) {
-  const SplitCosts costs{.machine = 10, .min_keys = 256, .key_tile = 64, .part_cost = 64};
+  const SplitCosts costs{.machine = 10, .min_keys = 256, .key_tile = 64, .part_cost = 64, .merge_cost = 128};
   EXPECT_EQ(choose_part_keys(std::vector<std::int32_t>{200}, costs), 200);            // too short to cut
+  EXPECT_EQ(choose_part_keys(std::vector<std::int32_t>{300}, costs), 300);            // the merge would cost more
+  EXPECT_EQ(choose_part_keys(std::vector<std::int32_t>{1000}, costs), 256);           // no part is shorter
   EXPECT_EQ(choose_part_keys(std::vector<std::int32_t>{10240}, costs), 1024);         // one wave
   EXPECT_EQ(choose_part_keys(std::vector<std::int32_t>(10, 4096), costs), 4096);      // fills the machine as it is
   EXPECT_LT(choose_part_keys(std::vector<std::int32_t>(11, 4096), costs), 4096 / 2);  // the last would run alone
