@@ -63,29 +63,6 @@ KvCacheLayout plan_cache(const DecoderConfig& config, const ModelOptions& option
   return layout;
 }
 
-DeviceRequest device_request(const GgufFile& file, const DecoderConfig& config, const ModelOptions& options,
-                             std::int32_t max_context) {
-  DeviceRequest request;
-  request.attention = config.attention;
-  request.num_layers = config.num_layers;
-  request.hidden_size = config.hidden_size;
-  request.ff_size = config.ff_size;
-  request.vocab_size = config.vocab_size;
-  request.max_context = max_context;
-  request.max_num_seqs = options.max_num_seqs;
-  request.max_batch_tokens = options.max_batch_tokens;
-  for (const AttentionKind& kind : config.attentions) {
-    if (std::find(request.windows.begin(), request.windows.end(), kind.window) == request.windows.end()) {
-      request.windows.push_back(kind.window);
-    }
-  }
-  request.tensors = file.tensors();
-  request.kv_cache = {kv_type(options.kv_dtype), options.block_size, options.kv_blocks, options.kv_memory_bytes,
-                      useful_blocks(options, max_context)};
-  request.deterministic = options.deterministic;
-  return request;
-}
-
 std::unique_ptr<Backend> make_backend(const GgufFile& file, const DecoderConfig& config, const ModelOptions& options,
                                       std::int32_t max_context) {
   if (options.block_size < 16 || options.block_size > 256 || 256 % options.block_size != 0) {
@@ -108,6 +85,29 @@ std::string main_dtype(const GgufFile& file) {
 }
 
 }  // namespace
+
+DeviceRequest device_request(const GgufFile& file, const DecoderConfig& config, const ModelOptions& options,
+                             std::int32_t max_context) {
+  DeviceRequest request;
+  request.attention = config.attention;
+  request.num_layers = config.num_layers;
+  request.hidden_size = config.hidden_size;
+  request.ff_size = config.ff_size;
+  request.vocab_size = config.vocab_size;
+  request.max_context = max_context;
+  request.max_num_seqs = options.max_num_seqs;
+  request.max_batch_tokens = options.max_batch_tokens;
+  for (const AttentionKind& kind : config.attentions) {
+    if (std::find(request.windows.begin(), request.windows.end(), kind.window) == request.windows.end()) {
+      request.windows.push_back(kind.window);
+    }
+  }
+  request.tensors = file.tensors();
+  request.kv_cache = {kv_type(options.kv_dtype), options.block_size, options.kv_blocks, options.kv_memory_bytes,
+                      useful_blocks(options, max_context)};
+  request.deterministic = options.deterministic;
+  return request;
+}
 
 LoadedModel load_model(const GgufFile& file, const ModelOptions& options) {
   DecoderConfig config = read_config(file);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/gguf/gguf_file.h"
+#include "engine/kernels/cuda_plugin.h"
 #include "engine/model/decoder.h"
 
 namespace folio {
@@ -47,6 +48,10 @@ struct LoadedModel {
 // Throws GgufError (the file) or std::runtime_error (an option, by its flag's name; the device). The file may be closed
 // afterwards.
 LoadedModel load_model(const GgufFile& file, const ModelOptions& options);
+
+// What load_model asks a device's backend for. Throws as load_model.
+DeviceRequest device_request(const GgufFile& file, const DecoderConfig& config, const ModelOptions& options,
+                             std::int32_t max_context);
 
 // Bytes this process may still use: the smaller of the machine's available memory and the cgroup's rest.
 std::uint64_t available_memory();

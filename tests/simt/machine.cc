@@ -293,4 +293,20 @@ void in_every_order(const std::function<void(Order)>& test) {
   }
 }
 
+namespace {
+std::function<void(std::function<void()>)>& receiver() {
+  static std::function<void(std::function<void()>)> where;
+  return where;
+}
+}  // namespace
+
+void submit(std::function<void()> launch) {
+  if (receiver()) return receiver()(std::move(launch));
+  launch();
+}
+
+void set_receiver(std::function<void(std::function<void()>)> where) {
+  receiver() = std::move(where);
+}
+
 }  // namespace folio::simt

@@ -53,4 +53,9 @@ void in_every_order(const std::function<void(Order)>& test);
 // threw; then the launch's other threads stay where they were. Not from inside a kernel, and from one thread only.
 void run(const char* name, dim3 grid, int threads, std::size_t shared_bytes, const std::function<void()>& body);
 
+// What a kernel's launch function does with its launch: runs it at once, or, while there is a receiver, gives it away.
+// For a twin of a stream, on which launches wait for their turn.
+void submit(std::function<void()> launch);
+void set_receiver(std::function<void(std::function<void()>)> receiver);
+
 }  // namespace folio::simt

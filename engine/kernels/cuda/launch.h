@@ -17,7 +17,7 @@ struct LaunchConfig {
 };
 
 #ifdef __CUDACC__
-// The host twin, in simt/device_twin.h, runs the launch to its end before it returns. Throws CudaError naming `name`.
+// Throws CudaError naming `name`.
 template <class Params>
 void launch(const char* name, void (*kernel)(Params), const LaunchConfig& config, const Params& params) {
   if (config.grid.x == 0 || config.grid.y == 0 || config.grid.z == 0) return;
@@ -33,8 +33,9 @@ void launch(const char* name, void (*kernel)(Params), const LaunchConfig& config
 #else
 template <class Params>
 void launch(const char* name, void (*kernel)(Params), const LaunchConfig& config, const Params& params) {
-  simt::run(name, {config.grid.x, config.grid.y, config.grid.z}, config.threads, config.shared_bytes,
-            [&] { kernel(params); });
+  simt::submit([=] {
+    simt::run(name, config.grid, config.threads, config.shared_bytes, [&] { kernel(params); });
+  });
 }
 #endif
 

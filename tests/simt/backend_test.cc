@@ -1,0 +1,165 @@
+// The whole CUDA backend under its models, on the CPU: its own kernels by the runner, the runtime and cuBLASLt by
+// their twins. What only a device can show is how fast it is, and that the library's products are those of the twin.
+#include "engine/kernels/cuda/cuda_backend.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <random>
+
+#include "engine/model/load_model.h"
+#include "tests/engine/model/reference_cases.h"
+#include "tests/engine/model/teacher_force.h"
+#include "tests/support/gguf_writer.h"
+#include "tests/support/temp_folder.h"
+
+namespace folio::cuda {
+namespace {
+
+constexpr int kNumSms = 4;
+
+ModelOptions small_options(const std::string& kv_dtype = "f16") {
+  ModelOptions options;
+  options.num_threads = 1;
+  options.kv_dtype = kv_dtype;
+  options.kv_blocks = 32;
+  options.max_num_seqs = 16;
+  options.max_batch_tokens = 64;
+  return options;
+}
+
+std::unique_ptr<Decoder> load_cuda(const GgufFile& file, const ModelOptions& options, bool use_graphs = true) {
+  DecoderConfig config = read_config(file);
+  const std::int32_t max_context = std::min(config.context_length, 512);
+  auto backend = std::make_unique<CudaBackend>(device_request(file, config, options, max_context),
+                                               DeviceFacts{"twin", kNumSms, 9}, use_graphs);
+  return std::make_unique<Decoder>(file, std::move(config), max_context, std::move(backend));
+}
+
+// Small, with every kind of product: Q8_0 and Q4_0 where nothing else is said, heads of 64, two for a KV head.
+class SmallModel {
+ public:
+  SmallModel() {
+    writer_.add_string("general.architecture", "llama");
+    for (const auto& [key, value] : {std::pair{"block_count", 2U},
+                                     {"embedding_length", kHidden},
+                                     {"feed_forward_length", kFf},
+                                     {"context_length", 512U},
+                                     {"attention.head_count", 4U},
+                                     {"attention.head_count_kv", 2U},
+                                     {"attention.key_length", 64U},
+                                     {"attention.value_length", 64U}}) {
+      writer_.add_uint32(std::string("llama.") + key, value);
+    }
+    writer_.add_float32("llama.attention.layer_norm_rms_epsilon", 1e-5F);
+    matrix("token_embd.weight", kHidden, kVocab, TensorType::kQ8_0);
+    ones("output_norm.weight");
+    for (const char* layer : {"blk.0.", "blk.1."}) {
+      const std::string at = layer;
+      ones(at + "attn_norm.weight");
+      matrix(at + "attn_q.weight", kHidden, 256, TensorType::kQ4_0);
+      matrix(at + "attn_k.weight", kHidden, 128, TensorType::kQ8_0);
+      matrix(at + "attn_v.weight", kHidden, 128, TensorType::kF16);
+      matrix(at + "attn_output.weight", 256, kHidden, TensorType::kQ8_0);
+      ones(at + "ffn_norm.weight");
+      matrix(at + "ffn_gate.weight", kHidden, kFf, TensorType::kQ4_0);
+      matrix(at + "ffn_up.weight", kHidden, kFf, TensorType::kQ8_0);
+      matrix(at + "ffn_down.weight", kFf, kHidden, TensorType::kQ8_0);
+    }
+  }
+  std::string bytes() const { return writer_.bytes(); }
+  static constexpr std::uint32_t kHidden = 96, kFf = 160, kVocab = 320;
+
+ private:
+  void matrix(const std::string& name, std::uint32_t depth, std::uint32_t columns, TensorType type) {
+    std::string data;
+    const float deviation = 1.0F / std::sqrt(static_cast<float>(depth));
+    std::uniform_int_distribution<int> byte(0, 255);
+    std::normal_distribution<float> value(0.0F, deviation);
+    if (type == TensorType::kF16) {
+      for (std::uint32_t i = 0; i < depth * columns; ++i) data += testing::raw(float_to_half(value(random_)));
+    } else {
+      const bool is_q4 = type == TensorType::kQ4_0;
+      const std::uint16_t scale = float_to_half(deviation / (is_q4 ? 4.6F : 74.0F));
+      for (std::uint32_t block = 0; block < columns * (depth / 32); ++block) {
+        data += testing::raw(scale);
+        for (int i = 0; i < (is_q4 ? 16 : 32); ++i) data += static_cast<char>(byte(random_));
+      }
+    }
+    writer_.add_tensor(name, {depth, columns}, type, std::move(data));
+  }
+  void ones(const std::string& name) { writer_.add_f32_tensor(name, {kHidden}, std::vector<float>(kHidden, 1.0F)); }
+
+  testing::GgufWriter writer_;
+  std::mt19937 random_{7};
+};
+
+std::vector<TokenId> random_tokens(int count, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<TokenId> tokens(static_cast<std::size_t>(count));
+  for (TokenId& token : tokens) token = static_cast<TokenId>(random() % SmallModel::kVocab);
+  return tokens;
+}
+
+// Of all rows, one after the other.
+std::vector<float> logits_of(Decoder& model, std::span<const TokenId> tokens, int chunk) {
+  std::vector<float> all;
+  teacher_force(model, tokens, chunk, 0, [&](int, std::span<const float> row) {
+    all.insert(all.end(), row.begin(), row.end());
+  });
+  return all;
+}
+
+struct Difference {
+  double worst = 0;
+  double rms = 0;
+};
+
+Difference difference(std::span<const float> a, std::span<const float> b) {
+  Difference found;
+  EXPECT_EQ(a.size(), b.size());
+  double squares = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double error = std::fabs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
+    found.worst = std::max(found.worst, error);
+    squares += error * error;
+  }
+  found.rms = std::sqrt(squares / static_cast<double>(std::max<std::size_t>(a.size(), 1)));
+  return found;
+}
+
+class CudaBackendTest : public ::testing::Test {
+ protected:
+  testing::TempFolder folder_;
+  const GgufFile file_{folder_.write("small.gguf", SmallModel().bytes())};
+};
+
+// In chunks of 1 and 7 the weights are read in their own bits, in one of 40 as bf16.
+TEST_F(CudaBackendTest, LogitsAreThoseOfTheCpuWithinRounding) {
+  const std::vector<TokenId> tokens = random_tokens(40, 1);
+  for (const char* kv_dtype : {"f16", "bf16", "int8"}) {
+    const LoadedModel cpu = load_model(file_, small_options(kv_dtype));
+    const std::vector<float> expected = logits_of(*cpu.model, tokens, 40);
+    const auto cuda = load_cuda(file_, small_options(kv_dtype));
+    for (const int chunk : {1, 7, 40}) {
+      const Difference found = difference(logits_of(*cuda, tokens, chunk), expected);
+      std::printf("kv %s chunk %d: worst %.5f, rms %.6f\n", kv_dtype, chunk, found.worst, found.rms);
+      EXPECT_LT(found.rms, 0.04) << kv_dtype << " chunk " << chunk;
+      EXPECT_LT(found.worst, 0.25) << kv_dtype << " chunk " << chunk;
+    }
+  }
+}
+
+TEST_F(CudaBackendTest, DeterministicLogitsAreEqualToTheBitForEveryChunk) {
+  ModelOptions options = small_options();
+  options.deterministic = true;
+  const std::vector<TokenId> tokens = random_tokens(40, 2);
+  const auto cuda = load_cuda(file_, options);
+  const std::vector<float> whole = logits_of(*cuda, tokens, 40);
+  for (const int chunk : {1, 7, 16}) EXPECT_THAT(logits_of(*cuda, tokens, chunk), ::testing::Pointwise(::testing::Eq(), whole));
+}
+
+}  // namespace
+}  // namespace folio::cuda
