@@ -9,9 +9,12 @@
 #include <cstdio>
 #include <random>
 
+#include "base/clock.h"
+#include "engine/engine.h"
 #include "engine/model/load_model.h"
 #include "tests/engine/model/reference_cases.h"
 #include "tests/engine/model/teacher_force.h"
+#include "tests/simt/cuda_runtime_twin.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/temp_folder.h"
 
@@ -106,9 +109,8 @@ std::vector<TokenId> random_tokens(int count, std::uint32_t seed) {
 // Of all rows, one after the other.
 std::vector<float> logits_of(Decoder& model, std::span<const TokenId> tokens, int chunk) {
   std::vector<float> all;
-  teacher_force(model, tokens, chunk, 0, [&](int, std::span<const float> row) {
-    all.insert(all.end(), row.begin(), row.end());
-  });
+  teacher_force(model, tokens, chunk, 0,
+                [&](int, std::span<const float> row) { all.insert(all.end(), row.begin(), row.end()); });
   return all;
 }
 
@@ -158,7 +160,111 @@ TEST_F(CudaBackendTest, DeterministicLogitsAreEqualToTheBitForEveryChunk) {
   const std::vector<TokenId> tokens = random_tokens(40, 2);
   const auto cuda = load_cuda(file_, options);
   const std::vector<float> whole = logits_of(*cuda, tokens, 40);
-  for (const int chunk : {1, 7, 16}) EXPECT_THAT(logits_of(*cuda, tokens, chunk), ::testing::Pointwise(::testing::Eq(), whole));
+  for (const int chunk : {1, 7, 16})
+    EXPECT_THAT(logits_of(*cuda, tokens, chunk), ::testing::Pointwise(::testing::Eq(), whole));
+}
+
+// ---- through the engine ----
+
+class LetterTokenizer final : public Tokenizer {
+ public:
+  void encode(std::string_view, bool, std::vector<TokenId>&) const override {}
+  std::string_view piece(TokenId) const override { return "x"; }
+  TokenKind kind(TokenId) const override { return TokenKind::kNormal; }
+  TokenId vocab_size() const override { return SmallModel::kVocab; }
+  TokenId bos() const override { return kNoToken; }
+  TokenId eos() const override { return kNoToken; }
+  bool add_bos() const override { return false; }
+  std::span<const TokenId> end_ids() const override { return {}; }
+  std::span<const std::string_view> control_spellings() const override { return {}; }
+};
+
+struct Answer {
+  std::vector<TokenId> ids;
+  std::vector<float> logprobs;
+  std::vector<float> prompt_logprobs;
+};
+
+// Greedy or drawn, with and without log probabilities, penalties (which the host samples), scored prompts.
+std::vector<GenerationRequest> make_requests(int count) {
+  std::vector<GenerationRequest> requests;
+  for (int i = 0; i < count; ++i) {
+    GenerationRequest request;
+    request.prompt = random_tokens(1 + i * 7 % 40, static_cast<std::uint32_t>(i));
+    request.sampling.temperature = i % 2 == 0 ? 0.0F : 0.8F;
+    request.sampling.seed = static_cast<std::uint64_t>(i);
+    if (i % 3 == 1) request.sampling.top_k = 20;
+    if (i % 4 == 1) request.sampling.top_p = 0.9F;
+    if (i % 5 == 2) request.sampling.repetition_penalty = 1.2F;
+    if (i % 3 != 2) request.sampling.num_logprobs = 0;
+    if (i % 4 == 3) request.sampling.num_prompt_logprobs = 0;
+    request.stopping.max_tokens = 6 + i;
+    request.stopping.ignore_eos = true;
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+std::vector<Answer> answers_of(Model& model, std::span<const GenerationRequest> requests, int max_batch_tokens) {
+  const LetterTokenizer tokenizer;
+  const SteadyClock clock;
+  EngineOptions options;
+  options.max_batch_tokens = max_batch_tokens;
+  options.max_num_seqs = 16;
+  options.check_invariants = true;
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  {
+    Engine engine(model, tokenizer, clock, options);
+    for (const GenerationRequest& request : requests) {
+      streams.push_back(std::make_shared<TokenStream>([] {}));
+      const auto id = engine.submit(request, streams.back());
+      EXPECT_TRUE(id) << id.error().message;
+    }
+    EXPECT_TRUE(engine.wait_idle(clock.now() + std::chrono::minutes(4)));
+    const LoadSnapshot load = engine.load();
+    EXPECT_EQ(load.blocks_free + load.blocks_cached, load.blocks_total);
+  }
+  std::vector<Answer> answers;
+  for (const auto& stream : streams) {
+    Answer& answer = answers.emplace_back();
+    const TokenStream::Taken taken = stream->take();
+    for (const SampledToken& token : taken.prompt_logprobs) answer.prompt_logprobs.push_back(token.logprob);
+    for (const OutputDelta& output : taken.outputs) {
+      for (const SampledToken& token : output.tokens) {
+        answer.ids.push_back(token.id);
+        answer.logprobs.push_back(token.logprob);
+      }
+    }
+  }
+  return answers;
+}
+
+// Two steps in flight, decodes padded and replayed as graphs, tokens that the host has not seen, samples of the host
+// between them, scored prompts, copies of blocks: everything against the same request alone, step by step.
+TEST_F(CudaBackendTest, DeterministicAnswersAreThoseOfEachRequestAlone) {
+  ModelOptions options = small_options();
+  options.deterministic = true;
+  options.kv_blocks = 64;
+  const std::vector<GenerationRequest> requests = make_requests(11);
+  std::vector<Answer> alone;
+  {
+    const auto model = load_cuda(file_, options, false);
+    for (const GenerationRequest& request : requests) {
+      alone.push_back(answers_of(*model, {&request, 1}, 64).front());
+      EXPECT_EQ(alone.back().ids.size(), static_cast<std::size_t>(request.stopping.max_tokens));
+    }
+  }
+  for (const int max_batch_tokens : {24, 64}) {
+    const auto model = load_cuda(file_, options, true);
+    EXPECT_EQ(model->depth(), 2);
+    const std::vector<Answer> together = answers_of(*model, requests, max_batch_tokens);
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      EXPECT_EQ(together[i].ids, alone[i].ids) << "request " << i;
+      EXPECT_EQ(together[i].logprobs, alone[i].logprobs) << "request " << i;
+      EXPECT_EQ(together[i].prompt_logprobs, alone[i].prompt_logprobs) << "request " << i;
+    }
+  }
+  EXPECT_GT(simt::num_graphs_launched(), 10) << "decode steps were meant to be replayed";
 }
 
 }  // namespace

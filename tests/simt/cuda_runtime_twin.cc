@@ -2,6 +2,8 @@
 // wait in one stream until somebody waits for them, so that memory that is written or freed before its copy was done
 // shows. Memory is the host's, between guards and filled with 0xff. A graph is what was put into the stream while it
 // was captured. Linked before the runtime; cuBLASLt's products are plain loops over the same bf16 values.
+#include "tests/simt/cuda_runtime_twin.h"
+
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
@@ -23,6 +25,8 @@ using Memory = folio::simt::DeviceBuffer<char>;
 using Work = std::function<void()>;
 constexpr std::size_t kTotal = std::size_t{4} << 30U;
 
+std::int64_t graphs_launched = 0;
+
 struct Graph {
   std::vector<Work> work;
 };
@@ -30,7 +34,9 @@ struct Graph {
 // The one stream there is.
 class StreamTwin {
  public:
-  StreamTwin() { folio::simt::set_receiver([this](Work work) { put(std::move(work)); }); }
+  StreamTwin() {
+    folio::simt::set_receiver([this](Work work) { put(std::move(work)); });
+  }
   void put(Work work) {
     if (captured_ != nullptr) {
       captured_->work.push_back(std::move(work));
@@ -90,10 +96,18 @@ struct CUevent_st {
 };
 
 extern "C" {
-cudaError_t cudaMalloc(void** data, std::size_t bytes) { return allocate(data, bytes); }
-cudaError_t cudaFree(void* data) { return release(data); }
-cudaError_t cudaMallocHost(void** data, std::size_t bytes) { return allocate(data, bytes); }
-cudaError_t cudaFreeHost(void* data) { return release(data); }
+cudaError_t cudaMalloc(void** data, std::size_t bytes) {
+  return allocate(data, bytes);
+}
+cudaError_t cudaFree(void* data) {
+  return release(data);
+}
+cudaError_t cudaMallocHost(void** data, std::size_t bytes) {
+  return allocate(data, bytes);
+}
+cudaError_t cudaFreeHost(void* data) {
+  return release(data);
+}
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   *free = *total = kTotal;
   return cudaSuccess;
@@ -112,7 +126,9 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = nullptr;
   return cudaSuccess;
 }
-cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamDestroy(cudaStream_t) {
+  return cudaSuccess;
+}
 cudaError_t cudaStreamSynchronize(cudaStream_t) {
   if (stream_twin().is_capturing()) return cudaErrorStreamCaptureUnsupported;
   stream_twin().run_all();
@@ -134,9 +150,15 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   stream_twin().run_through(event->last);
   return cudaSuccess;
 }
-cudaError_t cudaGetLastError() { return cudaSuccess; }
-const char* cudaGetErrorString(cudaError_t) { return "an error"; }
-const char* cudaGetErrorName(cudaError_t) { return "cudaError"; }
+cudaError_t cudaGetLastError() {
+  return cudaSuccess;
+}
+const char* cudaGetErrorString(cudaError_t) {
+  return "an error";
+}
+const char* cudaGetErrorName(cudaError_t) {
+  return "cudaError";
+}
 cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
   stream_twin().begin_capture();
   return cudaSuccess;
@@ -158,11 +180,22 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t) {
+  ++graphs_launched;
   for (const Work& work : reinterpret_cast<Graph*>(graph)->work) stream_twin().put(work);
   return cudaSuccess;
 }
-cublasStatus_t cublasLtDestroy(cublasLtHandle_t) { return CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t) {
+  return CUBLAS_STATUS_SUCCESS;
 }
+}
+
+namespace folio::simt {
+
+std::int64_t num_graphs_launched() {
+  return graphs_launched;
+}
+
+}  // namespace folio::simt
 
 namespace folio::cuda {
 

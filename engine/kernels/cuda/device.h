@@ -33,8 +33,12 @@ namespace folio::cuda {
 inline constexpr int kWarpSize = 32;
 inline constexpr std::uint32_t kAllLanes = 0xffffffffU;
 
-FOLIO_DEVICE void sync_cta() { __syncthreads(); }
-FOLIO_DEVICE void sync_warp() { __syncwarp(); }
+FOLIO_DEVICE void sync_cta() {
+  __syncthreads();
+}
+FOLIO_DEVICE void sync_warp() {
+  __syncwarp();
+}
 
 // T: 4 or 8 bytes.
 template <class T>
@@ -49,7 +53,9 @@ template <class T>
 FOLIO_DEVICE T shuffle_up(T value, int lanes) {  // a lane below `lanes` keeps its own
   return __shfl_up_sync(kAllLanes, value, static_cast<unsigned>(lanes));
 }
-FOLIO_DEVICE std::uint32_t vote(bool predicate) { return __ballot_sync(kAllLanes, predicate); }
+FOLIO_DEVICE std::uint32_t vote(bool predicate) {
+  return __ballot_sync(kAllLanes, predicate);
+}
 
 // The CTA's dynamic shared memory (LaunchConfig::shared_bytes). Every piece begins at a multiple of 16 bytes; shared
 // memory that was never written holds anything.
@@ -71,8 +77,12 @@ class SharedArena {
 };
 
 // 16 bytes at a multiple of 16.
-FOLIO_DEVICE uint4 load_16(const void* from) { return *static_cast<const uint4*>(from); }
-FOLIO_DEVICE void store_16(void* to, uint4 value) { *static_cast<uint4*>(to) = value; }
+FOLIO_DEVICE uint4 load_16(const void* from) {
+  return *static_cast<const uint4*>(from);
+}
+FOLIO_DEVICE void store_16(void* to, uint4 value) {
+  *static_cast<uint4*>(to) = value;
+}
 // From global memory that no thread of the launch writes, read once: it takes no place in the first-level cache.
 FOLIO_DEVICE uint4 load_16_once(const void* from) {
   uint4 value;
@@ -90,7 +100,9 @@ FOLIO_DEVICE void copy_16_async(void* shared, const void* from, bool valid) {
                : "memory");
 }
 // Closes this thread's group of copies.
-FOLIO_DEVICE void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+FOLIO_DEVICE void commit_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
 // Until all but this thread's last `kPending` groups have landed, for this thread: a barrier makes it so for others.
 template <int kPending>
 FOLIO_DEVICE void wait_copies() {

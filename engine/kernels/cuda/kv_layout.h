@@ -1,9 +1,9 @@
 // Where K and V live on the device: the only address arithmetic of this backend, for host and device.
 //
-// [layer][block][kv head]{K, V, scales}: K and V of one (block, head) are contiguous, each [block_size tokens][head_dim]:
-// rows that cp.async takes whole and ldmatrix reads. Types of one byte have a float scale for each token of a head,
-// value = element * scale: {K [block_size], V [block_size]} behind V. Block 0 is the null block. Every row is a
-// multiple of 16 bytes: head_dim is a multiple of 16.
+// [layer][block][kv head]{K, V, scales}: K and V of one (block, head) are contiguous, each [block_size
+// tokens][head_dim]: rows that cp.async takes whole and ldmatrix reads. Types of one byte have a float scale for each
+// token of a head, value = element * scale: {K [block_size], V [block_size]} behind V. Block 0 is the null block. Every
+// row is a multiple of 16 bytes: head_dim is a multiple of 16.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -40,11 +40,13 @@ struct KvLayout {
 
   // Byte offsets from the cache's start.
   FOLIO_HOST_DEVICE std::size_t head_offset(std::int32_t layer, std::int32_t block, std::int32_t kv_head) const {
-    return static_cast<std::size_t>(layer) * layer_bytes() +
-           static_cast<std::size_t>(block) * block_bytes_per_layer() + static_cast<std::size_t>(kv_head) * head_bytes();
+    return static_cast<std::size_t>(layer) * layer_bytes() + static_cast<std::size_t>(block) * block_bytes_per_layer() +
+           static_cast<std::size_t>(kv_head) * head_bytes();
   }
   // From there:
-  FOLIO_HOST_DEVICE std::size_t key_row(std::int32_t token) const { return row_bytes() * static_cast<std::size_t>(token); }
+  FOLIO_HOST_DEVICE std::size_t key_row(std::int32_t token) const {
+    return row_bytes() * static_cast<std::size_t>(token);
+  }
   FOLIO_HOST_DEVICE std::size_t value_row(std::int32_t token) const { return matrix_bytes() + key_row(token); }
   FOLIO_HOST_DEVICE std::size_t key_scale(std::int32_t token) const {
     return 2 * matrix_bytes() + sizeof(float) * static_cast<std::size_t>(token);

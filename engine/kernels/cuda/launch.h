@@ -33,9 +33,7 @@ void launch(const char* name, void (*kernel)(Params), const LaunchConfig& config
 #else
 template <class Params>
 void launch(const char* name, void (*kernel)(Params), const LaunchConfig& config, const Params& params) {
-  simt::submit([=] {
-    simt::run(name, config.grid, config.threads, config.shared_bytes, [&] { kernel(params); });
-  });
+  simt::submit([=] { simt::run(name, config.grid, config.threads, config.shared_bytes, [&] { kernel(params); }); });
 }
 #endif
 

@@ -25,7 +25,7 @@ class StepGraphs {
   };
 
   Mode begin(std::int32_t size, const Stream& stream);
-  void end(const Stream& stream);  // starts the graph, if there is one
+  void end(const Stream& stream);      // starts the graph, if there is one
   void abandon(const Stream& stream);  // a step that failed before its end
   Mode mode() const { return mode_; }
 
