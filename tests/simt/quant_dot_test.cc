@@ -266,7 +266,8 @@ TEST(QuantDotTest, ProductsThatShareAnInputAreEachAsAlone) {
     for (std::int32_t i = 0; i < rows * c.columns; ++i) {
       float value = plain[static_cast<std::size_t>(i)];
       if (c.bias) value += bias[static_cast<std::size_t>(i % c.columns)];
-      float& to = expected[static_cast<std::size_t>(i / c.columns * stride + c.at + i % c.columns)];
+      const std::int32_t at = i / c.columns * stride + c.at + i % c.columns;
+      float& to = expected[static_cast<std::size_t>(at)];
       to = c.add ? to + value : value;
     }
   }

@@ -32,7 +32,7 @@ TEST(QuantMatrix, PlanesAreAlignedApartAndInside) {
     for (const std::int32_t columns : {1, 3, 101}) {
       const std::int32_t depth = tensor_type_info(type).block_elements == 256 ? 768 : 96;
       const QuantMatrix matrix = quant_matrix(type, depth, columns, start);
-      const auto groups = static_cast<std::size_t>(depth / 32 * columns);
+      const auto groups = static_cast<std::size_t>(depth) / 32 * static_cast<std::size_t>(columns);
       EXPECT_EQ(matrix.low, start);
       EXPECT_GE(matrix.high, matrix.low + 16 * groups);
       EXPECT_GE(matrix.scales, matrix.high + groups * shape.high_bytes());
