@@ -16,7 +16,7 @@ namespace folio::bench {
 struct Generated {
   std::vector<TokenId> ids;
   std::vector<float> logprobs;  // of each id, of the raw logits
-  std::vector<double> pass_ms;  // that gave each id
+  std::vector<double> pass_ms;  // that gave each id; sampling left out
 };
 
 // `num_tokens` after the prompt, drawn at temperature 1 by a fixed seed. REQUIRES blocks for all of them.

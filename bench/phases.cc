@@ -24,8 +24,7 @@ void PhaseMeter::add(const StepRecord& step, TimePoint now) {
   Sums& sums = sums_[step.num_prefill_slices > 0 ? 0 : 1];
   ++sums.steps;
   const double step_ms = step.schedule_ms + step.build_ms + step.forward_ms + step.sample_ms + step.commit_ms;
-  const auto forward_ns = static_cast<double>(std::reduce(step.forward.ns.begin(), step.forward.ns.end()));
-  double other_ms = std::max(0.0, step.forward_ms - forward_ns / 1e6);
+  double other_ms = std::max(0.0, step.forward_ms - static_cast<double>(step.forward.pass_ns()) / 1e6);
   if (last_) other_ms += std::max(0.0, to_ms(now - *last_) - step_ms);
   last_ = now;
   double* us = sums.us.data();

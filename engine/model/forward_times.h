@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <utility>
 
 namespace folio {
@@ -29,6 +30,8 @@ inline constexpr std::array<const char*, kNumForwardPhases> kForwardPhaseNames =
 struct ForwardTimes {
   std::array<std::int64_t, kNumForwardPhases> ns{};
   std::int64_t sample_ns = 0;  // scores and samples, with the logits of what is scored: no part of the forward pass
+
+  std::int64_t pass_ns() const { return std::accumulate(ns.begin(), ns.end(), std::int64_t{0}); }
 };
 
 class ForwardTimer {

@@ -118,7 +118,7 @@ float margin_of(std::span<const float> logits, TokenId best) {
   }
   return logits[static_cast<std::size_t>(best)] - second;
 }
-Perplexity measure_perplexity(Model& model, const PerplexityText& text) {
+Perplexity measure_perplexity(Decoder& model, const PerplexityText& text) {
   Perplexity result;
   double nll = 0;
   for (std::size_t begin = 0; begin < text.tokens.size(); begin += 512) {
