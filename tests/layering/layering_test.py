@@ -48,6 +48,13 @@ class WrongExamples(unittest.TestCase):
                 "server/main.cc": "#include <CLI/CLI.hpp>\n", "tests/x_test.cc": "#include <anything.h>\n"}
         self.assertEqual(layering.check_includes(tree), [])
 
+    def test_cuda_and_its_twin(self):
+        cuda = "engine/kernels/cuda/"
+        self.assertEqual(layering.check_includes({cuda + "device.h": "#include <simt/device_twin.h>\n",
+                                                  cuda + "a.cu": "#include <cuda_fp16.h>\n"}), [])
+        self.assert_complaint(layering.check_includes({cuda + "a.cu": "#include <simt/device_twin.h>\n"}), "a.cu:1")
+        self.assert_complaint(layering.check_includes({"engine/kernels/a.cc": "#include <cuda_fp16.h>\n"}), "cuda_fp16.h")
+
     def test_cycle_between_folders(self):
         tree = {"base/a.h": '#include "scheduler/b.h"\n', "scheduler/b.h": '#include "block_manager/c.h"\n',
                 "block_manager/c.h": '#include "base/a.h"\n'}

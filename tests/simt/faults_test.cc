@@ -147,5 +147,17 @@ TEST(FaultsTest, CtasThatMeet) {
   }
 }
 
+TEST(FaultsTest, MemoryThatIsNotTheDevices) {
+  if (kRaceBuild) {
+    expect_error(Fault::kForeignMemory, at("a write of 4 bytes .*", ", which is not device memory"));
+  } else {  // the program's own: AddressSanitizer has nothing against it
+    EXPECT_TRUE(is_right(run_with(Fault::kForeignMemory)));
+  }
+}
+
+TEST(FaultsTest, Alignment) {
+  expect_error(Fault::kMisaligned, "copy_16_async: an address that is no multiple of 16 bytes");
+}
+
 }  // namespace
 }  // namespace folio::cuda

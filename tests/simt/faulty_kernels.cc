@@ -1,5 +1,7 @@
 #include "tests/simt/faulty_kernels.h"
 
+#include <memory>
+
 namespace folio::cuda {
 namespace {
 
@@ -7,10 +9,8 @@ struct Faulty {
   Fault fault;
   const float* from;
   float* to;
+  float* foreign;
 };
-
-float foreign[4];
-float* volatile foreign_memory = nullptr;
 
 FOLIO_KERNEL(kFaultyThreads) faulty_kernel_kernel(Faulty work) {
   const Fault fault = work.fault;
@@ -64,7 +64,7 @@ FOLIO_KERNEL(kFaultyThreads) faulty_kernel_kernel(Faulty work) {
       near = shuffle(near, 31);
     }
   }
-  if (fault == Fault::kForeignMemory && thread == 0) *foreign_memory = near;
+  if (fault == Fault::kForeignMemory && thread == 0) *work.foreign = near;
   int at = first + thread + (fault == Fault::kWritePastEnd ? past : 0);
   if (fault == Fault::kCtasMeet && thread == 5) at = 5;
   if (fault == Fault::kCtasReadWrite && thread == 5) near += work.to[5];
@@ -74,9 +74,9 @@ FOLIO_KERNEL(kFaultyThreads) faulty_kernel_kernel(Faulty work) {
 }  // namespace
 
 void faulty_kernel(Fault fault, const float* from, float* to) {
-  foreign_memory = foreign;
+  const auto foreign = std::make_unique<float>();
   launch("faulty", faulty_kernel_kernel, {kFaultyCtas, kFaultyThreads, 2 * kFaultyThreads * sizeof(float)},
-         {fault, from, to});
+         {fault, from, to, foreign.get()});
 }
 
 }  // namespace folio::cuda

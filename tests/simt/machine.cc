@@ -45,7 +45,10 @@ std::vector<std::uint32_t> Machine::cta_order(std::uint32_t count) {
 void Machine::launch(const char* name, dim3 grid, int threads, std::size_t shared_bytes,
                      const std::function<void()>& body) {
   const auto refuse = [&](const std::string& why) { throw SimtError(std::string(name) + ": " + why); };
-  if (running_ != nullptr) refuse("started inside a kernel");
+  if (running_ != nullptr) {
+    const RunnerCode runner;
+    refuse("started inside a kernel");
+  }
   if (threads <= 0 || threads % kLanes != 0 || threads > static_cast<int>(FiberStacks::kMaxFibers)) {
     refuse(std::to_string(threads) + " threads in a CTA: not a multiple of 32 up to 1024");
   }
@@ -125,8 +128,10 @@ void Machine::thread_main() {
     kernel_code_runs = true;
     (*m.body_)();
   } catch (const SimtError& error) {
+    kernel_code_runs = false;
     m.failure_ = error.what();
   } catch (...) {
+    kernel_code_runs = false;
     m.thrown_ = std::current_exception();
   }
   kernel_code_runs = false;

@@ -100,6 +100,74 @@ FOLIO_KERNEL(32) copy_through_shared_kernel(CopyThroughShared work) {
   store_16(work.to + lane, load_16(pieces + 31 - lane));
 }
 
+struct LoadedMatrices {
+  const std::uint16_t* matrices;
+  bool transposed;
+  std::uint32_t* m;
+};
+
+FOLIO_KERNEL(32) loaded_matrices_kernel(LoadedMatrices work) {
+  SharedArena arena;
+  std::uint16_t* rows = arena.take<std::uint16_t>(4 * 8 * 8);
+  const int lane = static_cast<int>(threadIdx.x);
+  store_16(rows + 8 * lane, load_16_once(work.matrices + 8 * lane));
+  sync_warp();
+  std::uint32_t m[4];
+  if (work.transposed) {
+    load_matrices_transposed(m, rows + 8 * lane);
+  } else {
+    load_matrices(m, rows + 8 * lane);
+  }
+  for (int i = 0; i < 4; ++i) work.m[4 * lane + i] = m[i];
+}
+
+struct FillPieces {
+  int* how;
+};
+
+FOLIO_KERNEL(32) fill_pieces_kernel(FillPieces work) {
+  SharedArena arena;
+  char* one = arena.take<char>(1);
+  char* seventeen = arena.take<char>(17);
+  float* number = arena.take<float>(1);
+  uint4* word = arena.take<uint4>(1);
+  if (threadIdx.x != 0) return;
+  char* const pieces[] = {one, seventeen, reinterpret_cast<char*>(number), reinterpret_cast<char*>(word)};
+  const int sizes[] = {1, 17, 4, 16};
+  for (int piece = 0; piece < 4; ++piece) {
+    work.how[piece] = static_cast<int>(reinterpret_cast<std::uintptr_t>(pieces[piece]) % 16);
+    for (int i = 0; i < sizes[piece]; ++i) pieces[piece][i] = static_cast<char>(piece);
+  }
+  int wrong = 0;
+  for (int piece = 0; piece < 4; ++piece) {
+    for (int i = 0; i < sizes[piece]; ++i) wrong += pieces[piece][i] != static_cast<char>(piece) ? 1 : 0;
+  }
+  work.how[4] = wrong;
+}
+
+struct WalkMemory {
+  const float* from;
+  int stride;
+  float* to;
+};
+
+FOLIO_KERNEL(32) walk_memory_kernel(WalkMemory work) {
+  SharedArena arena;
+  float* floats = arena.take<float>(32 * 8);
+  uint4* near = arena.take<uint4>(32);
+  uint4* far = arena.take<uint4>(32 * 8);
+  const int lane = static_cast<int>(threadIdx.x);
+  const float value = work.from[lane * work.stride];
+  floats[lane * work.stride] = value;
+  store_16(near + lane, uint4{1, 2, 3, 4});
+  store_16(far + 8 * lane, uint4{5, 6, 7, 8});
+  sync_warp();
+  const float again = floats[lane * work.stride];
+  const uint4 from_near = load_16(near + (lane ^ 1));
+  const uint4 from_far = load_16(far + 8 * (lane ^ 1));
+  work.to[lane] = again + static_cast<float>(from_near.x + from_far.w);
+}
+
 }  // namespace
 
 template <class T>
@@ -124,6 +192,18 @@ void dots(const std::uint32_t* a, const std::uint32_t* b, const int* sums, int c
 void copy_through_shared(const void* from, int num_valid, void* to) {
   launch("copy through shared", copy_through_shared_kernel, {1, 32, 32 * 16},
          {static_cast<const uint4*>(from), num_valid, static_cast<uint4*>(to)});
+}
+
+void loaded_matrices(const std::uint16_t* matrices, bool transposed, std::uint32_t* m) {
+  launch("loaded matrices", loaded_matrices_kernel, {1, 32, 4 * 8 * 16}, {matrices, transposed, m});
+}
+
+void fill_pieces(int* how) {
+  launch("fill pieces", fill_pieces_kernel, {1, 32, 16 + 32 + 16 + 16}, {how});
+}
+
+void walk_memory(const float* from, int stride, float* to) {
+  launch("walk memory", walk_memory_kernel, {1, 32, 32 * 8 * 4 + 32 * 16 + 32 * 128}, {from, stride, to});
 }
 
 }  // namespace folio::cuda

@@ -25,4 +25,15 @@ void dots(const std::uint32_t* a, const std::uint32_t* b, const int* sums, int c
 // 32 copies of 16 bytes through shared memory, of which the first `num_valid` are valid; from points to as many.
 void copy_through_shared(const void* from, int num_valid, void* to);
 
+// One warp: m[4 * lane + i] is what load_matrices(_transposed) gave for i of four matrices [4][8][8].
+void loaded_matrices(const std::uint16_t* matrices, bool transposed, std::uint32_t* m);
+
+// One warp takes pieces of 1, 17, 4 (a float) and 16 bytes and fills them; how[0..3] are the pieces' first addresses
+// modulo 16, how[4] the number of bytes that are not as they were filled.
+void fill_pieces(int* how);
+
+// One warp: lane l reads global float l * stride (up to 8), writes it to shared float l * stride and reads it there;
+// writes 16 bytes of shared memory at 16 l and at 128 l and reads another lane's; writes global float l.
+void walk_memory(const float* from, int stride, float* to);
+
 }  // namespace folio::cuda

@@ -108,6 +108,32 @@ TEST(OperationsTest, CopiesThatAreNotValidWriteZeros) {
   });
 }
 
+TEST(OperationsTest, MatricesAsTheyAreLoaded) {
+  std::vector<std::uint16_t> matrices(4 * 8 * 8);
+  for (std::size_t i = 0; i < matrices.size(); ++i) matrices[i] = static_cast<std::uint16_t>(i * 257);
+  for (const bool transposed : {false, true}) {
+    const DeviceBuffer<std::uint16_t> from(matrices);
+    DeviceBuffer<std::uint32_t> m(32 * 4);
+    loaded_matrices(from.data(), transposed, m.data());
+    for (std::size_t lane = 0; lane < 32; ++lane) {
+      for (std::size_t i = 0; i < 4; ++i) {
+        for (std::size_t half = 0; half < 2; ++half) {
+          const std::size_t line = lane / 4;
+          const std::size_t along = lane % 4 * 2 + half;
+          const std::size_t element = transposed ? along * 8 + line : line * 8 + along;
+          ASSERT_EQ(m[4 * lane + i] >> 16 * half & 0xffff, matrices[i * 64 + element]) << lane << " " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(OperationsTest, PiecesOfSharedMemoryAreApart) {
+  DeviceBuffer<int> how(5);
+  fill_pieces(how.data());
+  EXPECT_EQ(how.to_vector(), std::vector<int>(5, 0));
+}
+
 TEST(OperationsTest, Exp2) {
   for (const float x : {0.0F, 1.0F, -0.75F, -100.5F, 3.25F})
     EXPECT_NEAR(exp2_fast(x), std::exp2(x), 1e-6 * std::exp2(x));

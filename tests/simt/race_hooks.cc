@@ -43,6 +43,19 @@ void __tsan_read_range(void* at, std::size_t bytes) {
 void __tsan_write_range(void* at, std::size_t bytes) {
   see(at, bytes, true, __builtin_return_address(0));
 }
+// Calls of the kernels' own code, by the linker's --wrap.
+void* __real_memcpy(void* to, const void* from, std::size_t bytes);
+void* __real_memset(void* to, int value, std::size_t bytes);
+void* __wrap_memcpy(void* to, const void* from, std::size_t bytes) {
+  see(from, bytes, false, __builtin_return_address(0));
+  see(to, bytes, true, __builtin_return_address(0));
+  return __real_memcpy(to, from, bytes);
+}
+void* __wrap_memset(void* to, int value, std::size_t bytes) {
+  see(to, bytes, true, __builtin_return_address(0));
+  return __real_memset(to, value, bytes);
+}
+
 void __tsan_vptr_update(void**, void*) {}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}

@@ -25,6 +25,12 @@
 #include <stdexcept>
 #include <string>
 
+// Of the running thread, as in CUDA.
+extern uint3 threadIdx;
+extern uint3 blockIdx;
+extern dim3 blockDim;
+extern dim3 gridDim;
+
 namespace folio::simt {
 
 // A kernel broke a rule of engine/kernels/cuda/device.h: "NAME: what happened, where".

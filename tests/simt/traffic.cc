@@ -109,6 +109,7 @@ std::map<std::tuple<std::string, bool, bool>, Counts> by_line() {
 
 void enable(bool on) {
   enabled = on;
+  if (on) counted.clear();
 }
 
 void record(const char* at, std::size_t bytes, bool write, bool shared, const void* site) {

@@ -22,7 +22,7 @@ struct Row {
   double sectors = 0;
 };
 
-// Starts or stops counting, for the launches that follow. Off until first called.
+// Starts counting anew, for the launches that follow, or stops. Off until first called.
 void enable(bool on);
 // What was counted, by line.
 std::vector<Row> report();

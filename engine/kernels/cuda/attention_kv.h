@@ -113,7 +113,9 @@ class KvRing {
     copy_next();
     return landed;
   }
-  static FOLIO_DEVICE const float* scales(const char* slot) { return reinterpret_cast<const float*>(slot + kKeys * kPitch); }
+  static FOLIO_DEVICE const float* scales(const char* slot) {
+    return reinterpret_cast<const float*>(slot + kKeys * kPitch);
+  }
 
  private:
   // Ahead of the copies that need it by a matrix, so that they do not wait for the table.

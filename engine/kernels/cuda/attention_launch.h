@@ -14,7 +14,9 @@ inline constexpr int kSmallestMmaGroup = 4;  // below, plain FMA
 
 template <KvElement kElement, int kDim>
 void attend_items(const AttentionWork& work, const AttentionExtent& extent, cudaStream_t stream) {
-  const auto ctas = [&work](std::int32_t items) { return dim3(static_cast<unsigned>(items * work.layout.num_kv_heads)); };
+  const auto ctas = [&work](std::int32_t items) {
+    return dim3(static_cast<unsigned>(items * work.layout.num_kv_heads));
+  };
   using Tiles = TilesShape<kElement, kDim>;
   launch("attention of tiles", attend_tiles_kernel<kElement, kDim>,
          {ctas(extent.tile_items), Tiles::kThreads, Tiles::kSharedBytes, stream}, work);

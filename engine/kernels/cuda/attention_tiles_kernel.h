@@ -83,8 +83,7 @@ class TilesCta {
   FOLIO_DEVICE void stage_queries(char* to) const {
     for (int i = 0; i < kWarpRows; ++i) {
       const int row = warp() * kWarpRows + i;
-      const float* from =
-          row < num_rows() ? work_.q + work_.row_offset(token_of(row), head_of(row)) : nullptr;
+      const float* from = row < num_rows() ? work_.q + work_.row_offset(token_of(row), head_of(row)) : nullptr;
       for (int piece = lane(); piece < kDim / 8; piece += kWarpSize) {
         uint4 packed{0, 0, 0, 0};
         if (from != nullptr) {

@@ -37,7 +37,8 @@ struct AttentionWork {
   // In floats.
   FOLIO_DEVICE std::size_t row_offset(std::int32_t token_or_partial, std::int32_t head) const {
     return (static_cast<std::size_t>(token_or_partial) * static_cast<std::size_t>(num_heads) +
-            static_cast<std::size_t>(head)) * static_cast<std::size_t>(layout.head_dim);
+            static_cast<std::size_t>(head)) *
+           static_cast<std::size_t>(layout.head_dim);
   }
   FOLIO_DEVICE std::size_t state_offset(std::int32_t partial, std::int32_t head) const {
     return static_cast<std::size_t>(partial) * static_cast<std::size_t>(num_heads) + static_cast<std::size_t>(head);
@@ -54,7 +55,9 @@ struct FoldScales {
   float before = 1.0F;
   float added = 0.0F;
   // Of a weighted sum of V. The same operations wherever parts meet: the results are equal to the bit.
-  FOLIO_DEVICE float fold(float out_before, float out_added) const { return fmaf(out_before, before, out_added * added); }
+  FOLIO_DEVICE float fold(float out_before, float out_added) const {
+    return fmaf(out_before, before, out_added * added);
+  }
 };
 
 // Adds the keys of `added` to `state`.
@@ -67,12 +70,20 @@ FOLIO_DEVICE FoldScales fold_state(SoftmaxState& state, SoftmaxState added) {
 }
 
 // What a weighted sum is multiplied by in the end; a row that sees no key gets zeros.
-FOLIO_DEVICE float inverse_sum(SoftmaxState state) { return state.sum > 0.0F ? 1.0F / state.sum : 0.0F; }
+FOLIO_DEVICE float inverse_sum(SoftmaxState state) {
+  return state.sum > 0.0F ? 1.0F / state.sum : 0.0F;
+}
 
 // What weights are relative to: no maximum must not give infinity - infinity.
-FOLIO_DEVICE float finite_max(float max) { return max == -INFINITY ? 0.0F : max; }
+FOLIO_DEVICE float finite_max(float max) {
+  return max == -INFINITY ? 0.0F : max;
+}
 
-FOLIO_DEVICE int smaller(int a, int b) { return a < b ? a : b; }
-FOLIO_DEVICE int larger(int a, int b) { return a > b ? a : b; }
+FOLIO_DEVICE int smaller(int a, int b) {
+  return a < b ? a : b;
+}
+FOLIO_DEVICE int larger(int a, int b) {
+  return a > b ? a : b;
+}
 
 }  // namespace folio::cuda
