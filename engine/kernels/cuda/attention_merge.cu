@@ -42,7 +42,8 @@ FOLIO_KERNEL(kWarps* kWarpSize) merge_partials_kernel(AttentionWork work) {
   const int index = static_cast<int>(blockIdx.x) / head_groups(work);
   if (index >= work.counts[kCountMerges]) return;
   const AttentionMerge merge = work.merges[index];
-  const int head = static_cast<int>(blockIdx.x) % head_groups(work) * kWarps + static_cast<int>(threadIdx.x) / kWarpSize;
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  const int head = static_cast<int>(blockIdx.x) % head_groups(work) * kWarps + warp;
   if (head < work.num_heads) {
     float* to = work.out + work.row_offset(merge.token, head);
     for (int column = static_cast<int>(threadIdx.x) % kWarpSize * 4; column < work.layout.head_dim;

@@ -14,8 +14,12 @@ struct RowsShape {
   static constexpr int kSlots = 4;
 };
 
-// The warps' weighted sums [kWarps][rows][kDim] and states [kWarps][rows], in shared memory after a barrier, become the
-// item's result.
+// Floats of a row of sums in shared memory: 8 more, so that the rows that a warp writes at a time meet no bank twice.
+template <int kDim>
+inline constexpr int kSumsPitch = kDim + 8;
+
+// The warps' weighted sums [kWarps][rows][kSumsPitch] and states [kWarps][rows], in shared memory after a barrier,
+// become the item's result.
 template <int kDim, int kWarps>
 FOLIO_DEVICE void write_rows(const AttentionWork& work, const AttentionItem& item, int kv_head, const float* sums,
                              const SoftmaxState* states) {
@@ -29,7 +33,7 @@ FOLIO_DEVICE void write_rows(const AttentionWork& work, const AttentionItem& ite
 #pragma unroll
     for (int warp = 0; warp < kWarps; ++warp) {
       const FoldScales scales = fold_state(state, states[warp * rows + row]);
-      const auto added = bits_as<float4>(load_16(sums + (warp * rows + row) * kDim + column));
+      const auto added = bits_as<float4>(load_16(sums + (warp * rows + row) * kSumsPitch<kDim> + column));
       out = {scales.fold(out.x, added.x), scales.fold(out.y, added.y), scales.fold(out.z, added.z),
              scales.fold(out.w, added.w)};
     }

@@ -17,7 +17,7 @@ struct RowsFmaShape : RowsShape<kElement, kDim> {
   static constexpr int kWarpBytes = Base::kSlots * Ring::kSlotBytes;
   static constexpr int kSharedBytes = kFmaHeads * kDim * 4 + Base::kWarps * kWarpBytes;
   // In the end the same memory holds what write_rows reads.
-  static_assert(kWarpBytes >= kFmaHeads * (kDim * 4 + static_cast<int>(sizeof(SoftmaxState))));
+  static_assert(kWarpBytes >= kFmaHeads * (kSumsPitch<kDim> * 4 + static_cast<int>(sizeof(SoftmaxState))));
 };
 
 template <KvElement kElement, int kDim>
@@ -97,7 +97,7 @@ class WarpFma {
     }
   }
 
-  // To [group][kDim] and [group]; all lanes call.
+  // To [group][kSumsPitch] and [group]; all lanes call.
   FOLIO_DEVICE void write(float* sums, SoftmaxState* states) const {
 #pragma unroll
     for (int head = 0; head < kFmaHeads; ++head) {
@@ -109,7 +109,7 @@ class WarpFma {
 #pragma unroll
       for (int pair = 0; pair < kPairs; ++pair) {
         const int place = lane() + pair * kWarpSize;
-        if (place < kDim / 2) *reinterpret_cast<float2*>(sums + head * kDim + place * 2) = out_[head][pair];
+        if (place < kDim / 2) *reinterpret_cast<float2*>(sums + head * kSumsPitch<kDim> + place * 2) = out_[head][pair];
       }
     }
   }
@@ -202,8 +202,8 @@ attend_rows_fma_kernel(AttentionWork work) {
   wait_copies<0>();
   sync_cta();  // the rings' memory is free
   auto* sums = reinterpret_cast<float*>(warps);
-  auto* states = reinterpret_cast<SoftmaxState*>(sums + Shape::kWarps * group * kDim);
-  attention.write(sums + warp * group * kDim, states + warp * group);
+  auto* states = reinterpret_cast<SoftmaxState*>(sums + Shape::kWarps * group * kSumsPitch<kDim>);
+  attention.write(sums + warp * group * kSumsPitch<kDim>, states + warp * group);
   sync_cta();
   write_rows<kDim, Shape::kWarps>(work, item, kv_head, sums, states);
 }

@@ -16,7 +16,7 @@ struct RowsMmaShape : RowsShape<kElement, kDim> {
   static constexpr int kWarpBytes = Base::kSlots * Ring::kSlotBytes + kConvertedBytes;
   static constexpr int kSharedBytes = kQueryBytes + Base::kWarps * kWarpBytes;
   // In the end the same memory holds what write_rows reads.
-  static_assert(kWarpBytes >= kWarpRows * (kDim * 4 + static_cast<int>(sizeof(SoftmaxState))));
+  static_assert(kWarpBytes >= kWarpRows * (kSumsPitch<kDim> * 4 + static_cast<int>(sizeof(SoftmaxState))));
 };
 
 template <class Mma, int kDim>
@@ -82,13 +82,13 @@ attend_rows_mma_kernel(AttentionWork work) {
   sync_cta();  // the rings' memory is free
   const int group = work.group();
   auto* sums = reinterpret_cast<float*>(warps);
-  auto* states = reinterpret_cast<SoftmaxState*>(sums + Shape::kWarps * group * kDim);
+  auto* states = reinterpret_cast<SoftmaxState*>(sums + Shape::kWarps * group * kSumsPitch<kDim>);
   const SoftmaxState both[2] = {attention.state(0), attention.state(1)};
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int row = half * 8 + lane / 4;
     if (row >= group) continue;
-    float* to = sums + (warp * group + row) * kDim + lane % 4 * 2;
+    float* to = sums + (warp * group + row) * kSumsPitch<kDim> + lane % 4 * 2;
 #pragma unroll
     for (int column = 0; column < kDim / 8; ++column) {
       *reinterpret_cast<float2*>(to + column * 8) = attention.out(half, column);
