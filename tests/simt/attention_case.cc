@@ -49,7 +49,7 @@ T get(const char* from, std::size_t index) {
 AttentionSetup AttentionShape::setup() const {
   return {.num_heads = num_kv_heads * group,
           .num_kv_heads = num_kv_heads,
-          .head_dim = head_dim,
+          .head_dim = stored_dim > 0 ? stored_dim : head_dim,
           .block_size = block_size,
           .window = window,
           .num_sms = num_sms,
@@ -66,7 +66,7 @@ AttentionCase::AttentionCase(const AttentionShape& shape, const std::vector<Sequ
   }
   layout_ = {.num_layers = kLayers,
              .num_kv_heads = shape.num_kv_heads,
-             .head_dim = shape.head_dim,
+             .head_dim = shape.setup().head_dim,
              .block_size = shape.block_size,
              .num_blocks = blocks,
              .element = shape.element};
@@ -130,7 +130,8 @@ void AttentionCase::fill_block(const Sequence& sequence, BlockId block, std::int
   }
 }
 
-void AttentionCase::store_row(char* row, char* scale, const std::vector<float>& values) {
+void AttentionCase::store_row(char* row, char* scale, std::vector<float> values) {
+  values.resize(static_cast<std::size_t>(layout_.head_dim));
   const float most = shape_.element == KvElement::kInt8 ? 127.0F : 448.0F;
   const float step = largest(values) / most;
   if (layout_.has_scales()) put(scale, 0, step);
@@ -193,6 +194,7 @@ std::vector<float> AttentionCase::run(std::int32_t padding) const {
                      .cache = cache.data(),
                      .layer = kLayer,
                      .num_heads = setup.num_heads,
+                     .head_dim = shape_.head_dim,
                      .window = shape_.window,
                      .fold_keys = plan_.fold_keys,
                      .q = q.data(),

@@ -12,6 +12,7 @@ namespace folio::cuda {
 struct AttentionShape {
   KvElement element = KvElement::kF16;
   std::int32_t head_dim = 64;
+  std::int32_t stored_dim = 0;  // in the cache; 0: head_dim
   std::int32_t num_kv_heads = 1;
   std::int32_t group = 1;
   std::int32_t block_size = 16;
@@ -46,7 +47,7 @@ class AttentionCase {
  private:
   void add_sequence(const Sequence& sequence);
   void fill_block(const Sequence& sequence, BlockId block, std::int32_t first_key, std::int32_t from, std::int32_t to);
-  void store_row(char* row, char* scale, const std::vector<float>& values);
+  void store_row(char* row, char* scale, std::vector<float> values);
   std::vector<double> load_row(const char* row, const char* scale, bool is_rounded) const;
   void attend_token(std::size_t sequence, std::size_t token, bool is_rounded, std::vector<float>& out) const;
 

@@ -74,6 +74,21 @@ TEST(AttentionTest, EveryHeadSizeAndType) {
   }
 }
 
+// Kept as the next size that kernels have.
+TEST(AttentionTest, HeadSizesBetweenThoseOfKernels) {
+  for (const KvElement element : {KvElement::kBF16, KvElement::kInt8}) {
+    for (const auto& [head_dim, stored_dim] : {std::pair{16, 64}, {72, 80}, {88, 96}, {112, 128}, {160, 256}}) {
+      for (const int group : {2, 5}) {
+        check({.element = element, .head_dim = head_dim, .stored_dim = stored_dim, .group = group},
+              {{.context = 130}, {.context = 41, .count = 9, .content = 1}});
+        check(
+            {.element = element, .head_dim = head_dim, .stored_dim = stored_dim, .group = group, .deterministic = true},
+            {{.context = 300, .count = 2}});
+      }
+    }
+  }
+}
+
 TEST(AttentionTest, EveryGroup) {
   for (int group = 1; group <= 16; ++group) {
     check({.num_kv_heads = 2, .group = group},

@@ -36,6 +36,7 @@ struct Shape {
   std::int32_t num_heads, num_kv_heads, head_dim, rotary_dim;
   bool interleaved;
   bool normed;
+  std::int32_t stored_dim = 0;  // in the cache; 0: head_dim
 };
 
 // Positions, and slots in blocks out of order; the fourth token is not written.
@@ -91,6 +92,9 @@ void expect_row(const KvLayout& layout, const std::uint8_t* head, std::size_t ro
     const double steps = layout.element == KvElement::kInt8 ? 127 : 448;
     ASSERT_NEAR(scale, largest / steps, 1e-5 * largest / steps);
   }
+  for (auto d = expected.size(); d < static_cast<std::size_t>(layout.head_dim); ++d) {
+    ASSERT_EQ(element_at(layout, head + row_at, d), 0.0F) << d;
+  }
   for (std::size_t d = 0; d < expected.size(); ++d) {
     const double got = scale * static_cast<double>(element_at(layout, head + row_at, d));
     const double magnitude = std::fabs(expected[d]);
@@ -108,7 +112,7 @@ class RopeWrite {
       : shape_(shape),
         layout_{.num_layers = 3,
                 .num_kv_heads = shape.num_kv_heads,
-                .head_dim = shape.head_dim,
+                .head_dim = shape.stored_dim > 0 ? shape.stored_dim : shape.head_dim,
                 .num_blocks = 3,
                 .element = element},
         q_(normal_floats(rows(shape.num_heads), 1)),
@@ -157,6 +161,7 @@ class RopeWrite {
     const auto num_tokens = static_cast<std::int32_t>(kSlots.size());
     make_angles({positions.data(), frequencies.data(), shape_.rotary_dim / 2, angles.data()}, num_tokens, nullptr);
     RopeWriteKv work{.layout = layout_, .cache = cache.data(), .layer = kLayer, .num_heads = shape_.num_heads};
+    work.head_dim = shape_.head_dim;
     work.rotary_dim = shape_.rotary_dim;
     work.interleaved = shape_.interleaved;
     work.angles = angles.data();
@@ -223,9 +228,10 @@ class RopeWrite {
 };
 
 TEST(RopeWriteKvTest, EveryTypeHeadSizeAndOrder) {
-  const Shape shapes[] = {{9, 3, 64, 64, false, false}, {4, 1, 256, 256, false, true}, {5, 5, 80, 80, false, false},
-                          {6, 2, 96, 96, true, true},   {8, 2, 128, 64, false, true},  {3, 1, 64, 48, true, false},
-                          {2, 1, 16, 2, false, false}};
+  const Shape shapes[] = {
+      {9, 3, 64, 64, false, false}, {4, 1, 256, 256, false, true},   {5, 5, 80, 80, false, false},
+      {6, 2, 96, 96, true, true},   {8, 2, 128, 64, false, true},    {3, 1, 64, 48, true, false},
+      {2, 1, 16, 2, false, false},  {8, 2, 32, 32, false, true, 64}, {3, 1, 112, 64, true, false, 128}};
   for (const Shape& shape : shapes) {
     for (const KvElement element : {KvElement::kF16, KvElement::kBF16, KvElement::kInt8, KvElement::kFp8}) {
       SCOPED_TRACE(::testing::Message() << "head size " << shape.head_dim << ", element " << static_cast<int>(element));
@@ -252,7 +258,7 @@ TEST(RopeWriteKvTest, WhatIsWrittenIsFinite) {
     const DeviceBuffer<float2> angles(std::vector<float2>(3, {1.0F, 0.0F}));
     const DeviceBuffer<std::int32_t> slots(std::vector<std::int32_t>{16, 17, 18});
     DeviceBuffer<std::uint8_t> cache(layout.total_bytes());
-    RopeWriteKv work{.layout = layout, .cache = cache.data(), .num_heads = 1, .rotary_dim = 2};
+    RopeWriteKv work{.layout = layout, .cache = cache.data(), .num_heads = 1, .head_dim = 64, .rotary_dim = 2};
     work.angles = angles.data();
     work.slots = slots.data();
     work.q = q.data();

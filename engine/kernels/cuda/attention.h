@@ -1,10 +1,10 @@
 // Attention of one layer over the paged cache, by the plan of the step (attention_plan.h): up to three launches, items
 // of tiles, items of decodes, and the merges of both.
 //
-// Head sizes 64, 80, 96, 128 and 256; groups of 1 to 16 query heads; blocks of any multiple of 16 tokens. Queries and
-// weights are rounded to what the tensor cores multiply: bf16 for a bf16 cache, f16 for all others, whose elements of
-// one byte are multiplied by their scales before; decodes of groups below 4 stay in float. Sums are float. Nothing is
-// read of keys that no token of an item sees.
+// Head sizes of the cache 64, 80, 96, 128 and 256, of the queries these or less; groups of 1 to 16 query heads; blocks
+// of any multiple of 16 tokens. Queries and weights are rounded to what the tensor cores multiply: bf16 for a bf16
+// cache, f16 for all others, whose elements of one byte are multiplied by their scales before; decodes of groups below
+// 4 stay in float. Sums are float. Nothing is read of keys that no token of an item sees.
 #pragma once
 #include "engine/kernels/cuda/attention_work.h"
 #include "engine/kernels/cuda/launch.h"

@@ -24,7 +24,7 @@ FOLIO_DEVICE float4 merge_column(const AttentionWork& work, const std::int32_t* 
       const int partial = partials[first + i];
       const float2 of_partial = work.partial_state[work.state_offset(partial, head)];
       states[i] = {of_partial.x, of_partial.y};
-      added[i] = bits_as<float4>(load_16(work.partial_out + work.row_offset(partial, head) + column));
+      added[i] = bits_as<float4>(load_16(work.partial_out + work.partial_offset(partial, head) + column));
     }
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
@@ -46,7 +46,7 @@ FOLIO_KERNEL(kWarps* kWarpSize) merge_partials_kernel(AttentionWork work) {
   const int head = static_cast<int>(blockIdx.x) % head_groups(work) * kWarps + warp;
   if (head < work.num_heads) {
     float* to = work.out + work.row_offset(merge.token, head);
-    for (int column = static_cast<int>(threadIdx.x) % kWarpSize * 4; column < work.layout.head_dim;
+    for (int column = static_cast<int>(threadIdx.x) % kWarpSize * 4; column < work.head_dim;
          column += kWarpSize * 4) {
       const float4 out = merge_column(work, work.merged_partials + merge.first, merge.count, head, column);
       store_16(to + column, bits_as<uint4>(out));

@@ -41,9 +41,9 @@ FOLIO_DEVICE void write_rows(const AttentionWork& work, const AttentionItem& ite
     if (item.first_partial < 0) {
       const float finish = inverse_sum(state);
       out = {out.x * finish, out.y * finish, out.z * finish, out.w * finish};
-      store_16(work.out + work.row_offset(token, head) + column, bits_as<uint4>(out));
+      if (column < work.head_dim) store_16(work.out + work.row_offset(token, head) + column, bits_as<uint4>(out));
     } else {
-      store_16(work.partial_out + work.row_offset(item.first_partial, head) + column, bits_as<uint4>(out));
+      store_16(work.partial_out + work.partial_offset(item.first_partial, head) + column, bits_as<uint4>(out));
       if (column == 0) work.partial_state[work.state_offset(item.first_partial, head)] = {state.max, state.sum};
     }
   }

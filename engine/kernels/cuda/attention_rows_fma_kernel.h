@@ -184,7 +184,10 @@ attend_rows_fma_kernel(AttentionWork work) {
   Ring ring(work, item, kv_head, warps + warp * Shape::kWarpBytes, first_key, 0, lane);
   ring.start();
   const float* q = work.q + work.row_offset(work.rows[item.first_row], kv_head * group);
-  for (int i = static_cast<int>(threadIdx.x); i < group * kDim; i += Shape::kThreads) queries[i] = q[i];
+  for (int i = static_cast<int>(threadIdx.x); i < group * kDim; i += Shape::kThreads) {
+    const int column = i % kDim;
+    queries[i] = column < work.head_dim ? q[i / kDim * work.head_dim + column] : 0.0F;
+  }
   sync_cta();
   WarpFma<kElement, kDim> attention(item, group);
   const auto next_matrix = [&ring] {

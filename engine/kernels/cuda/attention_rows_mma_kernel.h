@@ -26,7 +26,7 @@ FOLIO_DEVICE void stage_row_queries(const AttentionWork& work, int token, int kv
     const int row = i / (kDim / 4);
     const int column = i % (kDim / 4) * 4;
     uint2 packed{0, 0};
-    if (row < group) {
+    if (row < group && column < work.head_dim) {
       const auto q = bits_as<float4>(load_16(work.q + work.row_offset(token, kv_head * group + row) + column));
       packed = {pack<Mma>(q.x, q.y), pack<Mma>(q.z, q.w)};
     }

@@ -86,7 +86,7 @@ class TilesCta {
       const float* from = row < num_rows() ? work_.q + work_.row_offset(token_of(row), head_of(row)) : nullptr;
       for (int piece = lane(); piece < kDim / 8; piece += kWarpSize) {
         uint4 packed{0, 0, 0, 0};
-        if (from != nullptr) {
+        if (from != nullptr && piece * 8 < work_.head_dim) {
           const auto low = bits_as<float4>(load_16(from + piece * 8));
           const auto high = bits_as<float4>(load_16(from + piece * 8 + 4));
           packed = {pack<Mma>(low.x, low.y), pack<Mma>(low.z, low.w), pack<Mma>(high.x, high.y),
@@ -152,7 +152,7 @@ class TilesCta {
 
   FOLIO_DEVICE void write_partial(const WarpAttention<Mma, kDim, kKeys>& attention, int half, int partial, int head,
                                   SoftmaxState state) const {
-    float* to = work_.partial_out + work_.row_offset(partial, head) + lane() % 4 * 2;
+    float* to = work_.partial_out + work_.partial_offset(partial, head) + lane() % 4 * 2;
 #pragma unroll
     for (int column = 0; column < kDim / 8; ++column) {
       *reinterpret_cast<float2*>(to + column * 8) = attention.out(half, column);
@@ -168,9 +168,10 @@ class TilesCta {
 #pragma unroll
     for (int column = 0; column < kDim / 8; ++column) {
       auto* place = reinterpret_cast<float2*>(to + column * 8);
-      const float2 before = is_row && has_out_ ? *place : float2{0.0F, 0.0F};
+      const bool is_there = is_row && column * 8 < work_.head_dim;
+      const float2 before = is_there && has_out_ ? *place : float2{0.0F, 0.0F};
       const float2 added = attention.out(half, column);
-      if (is_row) *place = {scales.fold(before.x, added.x) * finish, scales.fold(before.y, added.y) * finish};
+      if (is_there) *place = {scales.fold(before.x, added.x) * finish, scales.fold(before.y, added.y) * finish};
       if (column % 4 == 3) sync_warp();  // not more loads at a time than there are registers for
     }
   }

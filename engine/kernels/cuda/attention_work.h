@@ -9,13 +9,14 @@
 
 namespace folio::cuda {
 
-// All pointers are to device memory. q and out: [token][num_heads][layout.head_dim] floats, rows at a multiple of 16
+// All pointers are to device memory. q and out: [token][num_heads][head_dim] floats, rows at a multiple of 16
 // bytes; q has the query scale and log2(e) in it, so that weights are powers of two.
 struct AttentionWork {
   KvLayout layout;
   const char* cache = nullptr;
   std::int32_t layer = 0;
   std::int32_t num_heads = 0;  // 1 to 16 for each KV head
+  std::int32_t head_dim = 0;   // of q and out, a multiple of 8; layout.head_dim, the next that kernels have, or less
   std::int32_t window = 0;     // 0: none
   std::int32_t fold_keys = 0;  // of the plan
   const float* q = nullptr;
@@ -29,16 +30,17 @@ struct AttentionWork {
   const AttentionMerge* merges = nullptr;
   const std::int32_t* merged_partials = nullptr;
   const std::int32_t* rows = nullptr;
-  // [partial][num_heads][head_dim] weighted sums of V, and their {maximum, sum of weights}.
+  // [partial][num_heads][layout.head_dim] weighted sums of V, and their {maximum, sum of weights}.
   float* partial_out = nullptr;
   float2* partial_state = nullptr;
 
   FOLIO_HOST_DEVICE std::int32_t group() const { return num_heads / layout.num_kv_heads; }
   // In floats.
-  FOLIO_DEVICE std::size_t row_offset(std::int32_t token_or_partial, std::int32_t head) const {
-    return (static_cast<std::size_t>(token_or_partial) * static_cast<std::size_t>(num_heads) +
-            static_cast<std::size_t>(head)) *
-           static_cast<std::size_t>(layout.head_dim);
+  FOLIO_DEVICE std::size_t row_offset(std::int32_t token, std::int32_t head) const {
+    return state_offset(token, head) * static_cast<std::size_t>(head_dim);
+  }
+  FOLIO_DEVICE std::size_t partial_offset(std::int32_t partial, std::int32_t head) const {
+    return state_offset(partial, head) * static_cast<std::size_t>(layout.head_dim);
   }
   FOLIO_DEVICE std::size_t state_offset(std::int32_t partial, std::int32_t head) const {
     return static_cast<std::size_t>(partial) * static_cast<std::size_t>(num_heads) + static_cast<std::size_t>(head);

@@ -233,6 +233,7 @@ void CudaBackend::rope_write_kv(int layer, int rope, Norm q_norm, Norm k_norm, f
   work.cache = cache_.get();
   work.layer = layer;
   work.num_heads = shape_of_heads_.num_heads;
+  work.head_dim = shape_of_heads_.head_dim;
   work.rotary_dim = spec.rotary_dim;
   work.interleaved = spec.interleaved;
   work.angles = angles_of(rope);
@@ -256,6 +257,7 @@ void CudaBackend::attend(int layer, std::int32_t window, const float* q, float* 
   work.cache = cache_.get<const char>();
   work.layer = layer;
   work.num_heads = shape_of_heads_.num_heads;
+  work.head_dim = shape_of_heads_.head_dim;
   work.window = window;
   work.fold_keys = plans_[i].fold_keys;
   work.q = q;

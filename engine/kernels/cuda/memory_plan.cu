@@ -31,6 +31,14 @@ KvElement kv_element(KvType type) {
   throw std::runtime_error("--kv-dtype f32: expected f16, bf16 or int8");
 }
 
+// Attention has kernels for few head sizes; others are kept as the next larger one, with zeros behind. 0: none is.
+std::int32_t stored_head_dim(std::int32_t head_dim) {
+  for (const std::int32_t stored : {64, 80, 96, 128, 256}) {
+    if (head_dim <= stored) return stored;
+  }
+  return 0;
+}
+
 std::string mebibytes(std::uint64_t bytes) {
   return std::to_string((bytes + (1U << 20U) - 1) >> 20U) + " MiB";
 }
@@ -64,17 +72,16 @@ StepSizes step_sizes(const DeviceRequest& request) {
 
 std::vector<AttentionSetup> attention_setups(const DeviceRequest& request, std::int32_t num_sms) {
   const AttentionShape& heads = request.attention;
-  constexpr std::int32_t kHeadDims[] = {64, 80, 96, 128, 256};
   constexpr std::int32_t kMaxGroup = 16;
-  const bool has_kernel = std::find(std::begin(kHeadDims), std::end(kHeadDims), heads.head_dim) != std::end(kHeadDims);
-  if (!has_kernel || heads.num_heads / heads.num_kv_heads > kMaxGroup) {
+  if (heads.head_dim % 8 != 0 || stored_head_dim(heads.head_dim) == 0 ||
+      heads.num_heads / heads.num_kv_heads > kMaxGroup) {
     throw std::runtime_error(std::to_string(heads.num_heads) + " query and " + std::to_string(heads.num_kv_heads) +
                              " KV heads of " + std::to_string(heads.head_dim) +
-                             ": the CUDA kernels have heads of 64, 80, 96, 128 or 256, and up to 16 for a KV head");
+                             ": the CUDA kernels have heads of up to 256 in steps of 8, up to 16 of them for a KV head");
   }
   std::vector<AttentionSetup> setups;
   for (const std::int32_t window : request.windows) {
-    setups.push_back({heads.num_heads, heads.num_kv_heads, heads.head_dim, request.kv_cache.block_size, window, num_sms,
+    setups.push_back({heads.num_heads, heads.num_kv_heads, stored_head_dim(heads.head_dim), request.kv_cache.block_size, window, num_sms,
                       request.deterministic});
   }
   return setups;
@@ -102,7 +109,7 @@ KvLayout plan_kv_cache(const DeviceRequest& request, std::uint64_t free_bytes) {
   KvLayout layout;
   layout.num_layers = request.num_layers;
   layout.num_kv_heads = request.attention.num_kv_heads;
-  layout.head_dim = request.attention.head_dim;
+  layout.head_dim = stored_head_dim(request.attention.head_dim);
   layout.block_size = wanted.block_size;
   layout.element = kv_element(wanted.type);
   const std::uint64_t block_bytes = layout.block_bytes_per_layer() * static_cast<std::uint64_t>(layout.num_layers);

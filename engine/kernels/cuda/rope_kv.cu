@@ -61,10 +61,11 @@ FOLIO_DEVICE std::uint32_t to_fp8(float4 value, float steps) {
   return pack_bytes(byte(value.x), byte(value.y), byte(value.z), byte(value.w));
 }
 
-// A warp's head on its way: [head_dim] in shared memory, from load_head() on.
+// A warp's head on its way: [stored_dim] in shared memory, zeros from `dim` on, from load_head() on.
 struct Head {
   float* values;
   std::int32_t dim;
+  std::int32_t stored_dim;  // in the cache
   int lane;
 };
 
@@ -75,6 +76,9 @@ FOLIO_DEVICE float load_head(const Head& head, const float* from, const DeviceNo
     const float4 value = load_floats(from + d);
     squares = add_squares(value, squares);
     store_floats(head.values + d, value);
+  }
+  for (int d = head.dim + 4 * head.lane; d < head.stored_dim; d += 4 * kWarpSize) {
+    store_floats(head.values + d, {0.0F, 0.0F, 0.0F, 0.0F});
   }
   sync_warp();
   if (norm.weight == nullptr) return 1.0F;
@@ -121,7 +125,7 @@ FOLIO_DEVICE void write_row(const Head& head, KvElement element, char* row, floa
     steps = row_scale > 0.0F ? 1.0F / row_scale : 0.0F;
     if (head.lane == 0) *scale = row_scale;
   }
-  for (int d = 4 * head.lane; d < head.dim; d += 4 * kWarpSize) {
+  for (int d = 4 * head.lane; d < head.stored_dim; d += 4 * kWarpSize) {
     const float4 value = clamp(load_floats(head.values + d), bound);
     if (element == KvElement::kF16) *reinterpret_cast<uint2*>(row + 2 * d) = to_f16(value);
     if (element == KvElement::kBF16) *reinterpret_cast<uint2*>(row + 2 * d) = to_bf16(value);
@@ -145,7 +149,7 @@ FOLIO_DEVICE void do_key_or_value(const Head& head, const RopeWriteKv& work, con
   const bool is_key = which < layout.num_kv_heads;
   const std::int32_t kv_head = which % layout.num_kv_heads;
   const std::size_t row = token * static_cast<std::size_t>(layout.num_kv_heads) + static_cast<std::size_t>(kv_head);
-  const float* from = (is_key ? work.k : work.v) + row * static_cast<std::size_t>(layout.head_dim);
+  const float* from = (is_key ? work.k : work.v) + row * static_cast<std::size_t>(head.dim);
   const float factor = load_head(head, from, is_key ? work.k_norm : DeviceNorm{});
   if (is_key) norm_and_rotate(head, work, angles, factor, work.k_norm.weight);
   char* to = static_cast<char*>(work.cache) + layout.head_offset(work.layer, slot / layout.block_size, kv_head);
@@ -156,11 +160,12 @@ FOLIO_DEVICE void do_key_or_value(const Head& head, const RopeWriteKv& work, con
 
 // One warp a head: of the token's queries, then its keys, then its values.
 FOLIO_KERNEL(kHeadWarps * kWarpSize) rope_write_kv_kernel(RopeWriteKv work) {
-  const std::int32_t dim = work.layout.head_dim;
+  const std::int32_t dim = work.head_dim;
+  const std::int32_t stored_dim = work.layout.head_dim;
   SharedArena arena;
-  float* shared = arena.take<float>(kHeadWarps * dim);
+  float* shared = arena.take<float>(kHeadWarps * stored_dim);
   const auto warp = static_cast<std::int32_t>(threadIdx.x / kWarpSize);
-  const Head head{shared + warp * dim, dim, static_cast<int>(threadIdx.x % kWarpSize)};
+  const Head head{shared + warp * stored_dim, dim, stored_dim, static_cast<int>(threadIdx.x % kWarpSize)};
   const auto token = static_cast<std::size_t>(blockIdx.x);
   const float2* angles = work.angles + token * static_cast<std::size_t>(work.rotary_dim / 2);
   const std::int32_t which = static_cast<std::int32_t>(blockIdx.y) * kHeadWarps + warp;
@@ -184,7 +189,8 @@ void make_angles(const RopeAngles& work, std::int32_t num_tokens, cudaStream_t s
 void rope_write_kv(const RopeWriteKv& work, std::int32_t num_tokens, cudaStream_t stream) {
   const KvLayout& layout = work.layout;
   FOLIO_CHECK(layout.head_dim % 16 == 0 && layout.head_dim <= kMaxRopeHeadDim, "a head size of the cache");
-  FOLIO_CHECK(work.rotary_dim % 2 == 0 && work.rotary_dim <= layout.head_dim, "a rotated part of a head");
+  FOLIO_CHECK(work.head_dim % 4 == 0 && work.head_dim <= layout.head_dim, "a head that fits into the cache's");
+  FOLIO_CHECK(work.rotary_dim % 2 == 0 && work.rotary_dim <= work.head_dim, "a rotated part of a head");
   const int heads = work.num_heads + 2 * layout.num_kv_heads;
   const dim3 grid(static_cast<unsigned>(num_tokens), static_cast<unsigned>((heads + kHeadWarps - 1) / kHeadWarps));
   const std::size_t shared = sizeof(float) * static_cast<std::size_t>(kHeadWarps * layout.head_dim);

@@ -27,6 +27,7 @@ struct RopeWriteKv {
   void* cache = nullptr;
   std::int32_t layer = 0;
   std::int32_t num_heads = 0;  // of queries
+  std::int32_t head_dim = 0;   // of q, k and v, a multiple of 4: what layout.head_dim has more is written as zeros
 
   std::int32_t rotary_dim = 0;          // even, at most head_dim
   bool interleaved = false;             // pairs (2i, 2i + 1), else (i, i + rotary_dim / 2)
