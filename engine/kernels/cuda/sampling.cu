@@ -238,16 +238,19 @@ class RowSampler {
     const std::int32_t id = static_cast<std::int32_t>(found_[0]) * kSegment + 2 * thread;
     const std::uint64_t rest = found_[1];
     const auto at = [&](std::int32_t i) { return i < row_.size ? measure(i, row_.values[i]) : 0; };
-    return first_of_pairs(at(id), at(id + 1), rest, [id](int i) { return id + i; });
+    return first_of_pairs(
+        at(id), at(id + 1), [rest](std::uint64_t) { return rest; }, [id](int i) { return id + i; });
   }
 
-  // Every thread gives two neighbouring values: which(0 or 1) of the one at which the running sum reaches `goal`.
-  template <class Which>
-  FOLIO_DEVICE std::int32_t first_of_pairs(std::uint64_t first, std::uint64_t second, std::uint64_t goal, Which which) {
+  // Every thread gives two neighbouring values: which(0 or 1) of the one at which the running sum reaches goal_of(the
+  // sum of all).
+  template <class GoalOf, class Which>
+  FOLIO_DEVICE std::int32_t first_of_pairs(std::uint64_t first, std::uint64_t second, GoalOf goal_of, Which which) {
     sync_cta();  // totals_ and found_ are free
-    const std::uint64_t through = scan_cta(first + second, totals_).through;
-    const std::uint64_t before = through - first - second;
-    if (through >= goal && before < goal) {
+    const Scan scan = scan_cta(first + second, totals_);
+    const std::uint64_t goal = goal_of(scan.total);
+    const std::uint64_t before = scan.through - first - second;
+    if (scan.through >= goal && before < goal) {
       found_[0] = static_cast<std::uint32_t>(which(before + first >= goal ? 0 : 1));
     }
     sync_cta();
@@ -264,10 +267,9 @@ class RowSampler {
       return i < kept ? weigh(key_value(static_cast<std::uint32_t>(list[i] >> key_at))) : 0;
     };
     if (params_.top_p < 1.0F) {
-      const std::uint64_t first = weight_at(pair, 32);
-      const std::uint64_t second = weight_at(pair + 1, 32);
-      if (goal == 0) goal = head_goal(params_.top_p, total_of(first + second));
-      kept = first_of_pairs(first, second, goal, [pair](int i) { return pair + i; }) + 1;
+      const auto goal_of = [&](std::uint64_t total) { return goal > 0 ? goal : head_goal(params_.top_p, total); };
+      const auto place = [pair](int i) { return pair + i; };
+      kept = first_of_pairs(weight_at(pair, 32), weight_at(pair + 1, 32), goal_of, place) + 1;
     }
     // Again, by id: ~id << 32 | key.
     const int size = next_power_of_two(kept);
@@ -275,22 +277,15 @@ class RowSampler {
       if (i < size) list[i] = i < kept ? list[i] << 32U | list[i] >> 32U : 0;
     }
     sort_descending(list, size);
-    const std::uint64_t first = weight_at(pair, 0);
-    const std::uint64_t second = weight_at(pair + 1, 0);
-    const std::uint64_t draw = draw_goal(params_.uniform, total_of(first + second));
-    return first_of_pairs(first, second, draw, [&](int i) {
+    const auto goal_of = [&](std::uint64_t total) { return draw_goal(params_.uniform, total); };
+    const auto id_at = [&](int i) {
       return static_cast<std::int32_t>(~static_cast<std::uint32_t>(list[pair + i] >> 32U));
-    });
-  }
-
-  FOLIO_DEVICE std::uint64_t total_of(std::uint64_t value) {
-    sync_cta();  // totals_ is free
-    return scan_cta(value, totals_).total;
+    };
+    return first_of_pairs(weight_at(pair, 0), weight_at(pair + 1, 0), goal_of, id_at);
   }
 
   // Every thread's ids in a piece of their own; zeros up to the next power of two.
   FOLIO_DEVICE void gather(const Few& few, std::uint64_t* list) {
-    sync_cta();  // totals_ is free
     auto at = static_cast<int>(scan_cta(few.own, totals_).through - few.own);
     for_kept([&](std::int32_t id, float value) {
       const std::uint32_t key = order_key(value);
