@@ -174,9 +174,10 @@ class EngineLoss : public AtDepth {};
 FOLIO_AT_BOTH_DEPTHS(EngineLoss);
 
 TEST_P(EngineLoss, EndsEverythingAndNothingIsStartedAgain) {
-  Rig rig({.max_num_seqs = 4});
+  // These outlive the rig: a step that nobody waits for any more may still run.
   Gate gate;
   std::atomic<int> num_steps = 0;
+  Rig rig({.max_num_seqs = 4});
   rig.model.set_hook([&](const StepBatch&) {
     gate.wait();
     if (++num_steps >= 3) throw DeviceLost("it fell off the bus");
@@ -189,9 +190,9 @@ TEST_P(EngineLoss, EndsEverythingAndNothingIsStartedAgain) {
 }
 
 TEST(EngineDepth2, ALossIsNoticedWhenAStepIsCollected) {
+  Gate gate;  // outlives the rig, as above
   const DeepRig deep({.max_num_seqs = 4});
   Rig& rig = *deep.rig;
-  Gate gate;
   rig.model.set_hook([&](const StepBatch&) { gate.wait(); });
   std::atomic<int> num_collected = 0;
   rig.async->set_collect_hook([&](int step) {

@@ -61,6 +61,7 @@ float* CpuBackend::activations(int slot, std::size_t floats) {
 }
 
 void CpuBackend::begin_step(const StepBatch& batch, std::span<const Rope> ropes) {
+  FOLIO_CHECK(num_ended_ - num_collected_ < kMaxStepsInFlight, "a step is collected before one more is begun");
   batch_ = &batch;
   projector_.begin_step();
   for (const BlockCopy& copy : batch.copies) cache_.copy_block(copy.from, copy.to);
@@ -70,7 +71,6 @@ void CpuBackend::begin_step(const StepBatch& batch, std::span<const Rope> ropes)
   scratch_->sines.resize(ropes.size());
   for (std::size_t r = 0; r < ropes.size(); ++r) find_angles(ropes[r], scratch_->cosines[r], scratch_->sines[r]);
   num_plans_ = 0;
-  FOLIO_CHECK(num_ended_ - num_collected_ < kMaxStepsInFlight, "a step is collected before one more is begun");
   Results& results = results_[num_ended_ % kMaxStepsInFlight];
   results.samples.clear();
   results.scores.clear();
