@@ -179,9 +179,7 @@ std::vector<double> AttentionCase::load_row(const char* row, const char* scale, 
 
 std::vector<float> AttentionCase::run(std::int32_t padding) const {
   const AttentionSetup setup = shape_.setup();
-  const AttentionExtent extent =
-      padding == 0 ? plan_.extent()
-                   : attention_bounds(setup, batch_.num_tokens() + padding, batch_.num_sequences() + padding);
+  const AttentionExtent extent = padding == 0 ? plan_.extent() : decode_bounds(setup, batch_.num_sequences() + padding);
   simt::DeviceBuffer<std::int32_t> plan(AttentionPlanLayout(extent).size);
   flatten(plan_, extent, plan.span());
   const simt::DeviceBuffer<char> cache(cache_);

@@ -36,7 +36,7 @@ class AttentionCase {
  public:
   AttentionCase(const AttentionShape& shape, const std::vector<Sequence>& sequences);
 
-  // [token][head][dim]. Padded: buffers and grids of attention_bounds for this many tokens and sequences more.
+  // [token][head][dim]. Padded: buffers and grids of decode_bounds for so many sequences more.
   std::vector<float> run(std::int32_t padding = 0) const;
   // The same in double. is_rounded: queries, and elements times a scale, as the tensor cores get them.
   std::vector<float> reference(bool is_rounded) const;

@@ -114,13 +114,13 @@ TEST(AttentionTest, EveryLengthAroundTheTiles) {
     for (const int length : {1, 2, 15, 16, 17, 31, 33, 48, 63, 64, 65, 79, 80, 81, 127, 128, 129}) {
       decodes.push_back({.context = length, .content = static_cast<std::uint32_t>(length)});
     }
-    check({.group = group}, decodes);
+    check({.group = group, .block_size = group == 1 ? 16 : 48}, decodes);
     std::vector<Sequence> chunks;
     for (const int length : {2, 16, 17, 31, 33, 64, 65, 127, 128, 129}) {
       chunks.push_back(
           {.context = length, .count = std::min(length, 3), .content = static_cast<std::uint32_t>(length)});
     }
-    check({.group = group}, chunks);
+    check({.group = group, .block_size = group == 1 ? 48 : 32}, chunks);
   }
 }
 

@@ -74,40 +74,9 @@ TEST(GateRowsTest, ActivationsAreTheCpus) {
   }
 }
 
-TEST(AddBiasTest, IsAddedToEveryRow) {
-  for (const std::size_t columns : {4U, 128U, 900U}) {
-    const std::vector<float> x = normal_floats(5 * columns, 1);
-    const std::vector<float> bias = normal_floats(columns, 2);
-    simt::in_every_order([&](simt::Order) {
-      DeviceBuffer<float> device_x(x);
-      const DeviceBuffer<float> device_bias(bias);
-      add_bias({device_bias.data(), static_cast<std::int32_t>(columns), device_x.data()}, 5, nullptr);
-      for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(device_x[i], x[i] + bias[i % columns]);
-    });
-  }
-}
-
-TEST(CopyRowsTest, RowsOfAnyLength) {
-  for (const std::size_t columns : {1U, 255U, 301U, 1024U}) {
-    const std::vector<float> from = normal_floats(4 * columns, 1);
-    const std::vector<std::int32_t> rows{3, 0, 3};
-    simt::in_every_order([&](simt::Order) {
-      const DeviceBuffer<float> device_from(from);
-      const DeviceBuffer<std::int32_t> device_rows(rows);
-      DeviceBuffer<float> to(rows.size() * columns);
-      copy_rows({device_from.data(), device_rows.data(), static_cast<std::int32_t>(columns), to.data()}, 3, nullptr);
-      for (std::size_t i = 0; i < to.size(); ++i) {
-        ASSERT_EQ(to[i], from[static_cast<std::size_t>(rows[i / columns]) * columns + i % columns]);
-      }
-    });
-  }
-}
-
 TEST(RowOpsTest, NoRowsTouchNothing) {
   embed_rows({.columns = 64}, 0, nullptr);
   gate_rows({.columns = 64}, 0, nullptr);
-  add_bias({.columns = 64}, 0, nullptr);
-  copy_rows({.columns = 64}, 0, nullptr);
 }
 
 }  // namespace

@@ -16,9 +16,10 @@ struct KernelShape {
   std::int32_t ctas_per_sm;
   std::int32_t min_keys;
   std::int32_t cta_cost;
+  std::int32_t waves;  // of CTAs, at most, where anything is cut
 };
-constexpr KernelShape kRowsKernel{3, 256, 64};
-constexpr KernelShape kTilesKernel{1, 512, 256};
+constexpr KernelShape kRowsKernel{3, 256, 64, 12};
+constexpr KernelShape kTilesKernel{1, 512, 256, 4};
 constexpr std::int32_t kMergeCost = 128;
 constexpr std::int32_t kKeyTile = 64;  // ranges of keys begin at multiples of it, but where the item itself begins
 
@@ -110,7 +111,12 @@ class Planner {
     for (const Uncut& part : uncut) {
       lengths_.push_back(part.item.key_end - part.item.key_begin / kKeyTile * kKeyTile);
     }
-    const SplitCosts costs{machine_items(setup_, kernel), kernel.min_keys, kKeyTile, kernel.cta_cost, kMergeCost};
+    const SplitCosts costs{.machine = machine_items(setup_, kernel),
+                           .most_parts = kernel.waves * machine_items(setup_, kernel),
+                           .min_keys = kernel.min_keys,
+                           .key_tile = kKeyTile,
+                           .part_cost = kernel.cta_cost,
+                           .merge_cost = kMergeCost};
     const std::int32_t most = choose_part_keys(lengths_, costs);
     for (const Uncut& part : uncut) {
       add_parts(part.item, part.item.key_begin / kKeyTile * kKeyTile, most, part.is_part, items);
@@ -218,26 +224,40 @@ void plan_attention(const StepBatch& batch, const AttentionSetup& setup, Attenti
   Planner(batch, setup, plan).run();
 }
 
-AttentionExtent attention_bounds(const AttentionSetup& setup, std::int32_t num_tokens, std::int32_t num_sequences) {
+namespace {
+
+// chunk_tiles: at most so many tile items before any is cut, but for shared prefixes.
+AttentionExtent bounds(const AttentionSetup& setup, std::int32_t num_tokens, std::int32_t num_sequences,
+                       std::int32_t chunk_tiles) {
   const std::int32_t tile_tokens = setup.tile_tokens();
-  const std::int32_t tiles = num_tokens / tile_tokens + num_sequences;
   const std::int32_t tile_machine = machine_items(setup, kTilesKernel);
   AttentionExtent most;
   most.merges = num_tokens;
   if (setup.deterministic) {
     most.rows = num_tokens;
     most.partials = kFoldWaves * tile_machine;
-    most.tile_items = tiles + most.partials;
+    most.tile_items = num_tokens / tile_tokens + num_sequences + most.partials;
   } else {
-    // A token of a shared prefix is a row of two items.
     const std::int32_t prefix_tiles = num_sequences / tile_tokens + num_sequences / kMinSharers;
-    most.rows = num_tokens + num_sequences;
-    most.row_items = num_sequences + kSplitWaves * machine_items(setup, kRowsKernel);
-    most.tile_items = tiles + prefix_tiles + kSplitWaves * tile_machine;
-    most.partials = most.row_items + most.tile_items * tile_tokens;
+    const std::int32_t cut_tiles = kTilesKernel.waves * tile_machine;
+    most.rows = num_tokens + num_sequences;  // a token of a shared prefix is a row of two items
+    most.row_items = std::max(num_sequences, kRowsKernel.waves * machine_items(setup, kRowsKernel));
+    most.tile_items = std::max(chunk_tiles + prefix_tiles, cut_tiles);
+    // Of tiles that are not cut only those of prefixes have partials.
+    most.partials = most.row_items + std::max(num_sequences, cut_tiles * std::min(tile_tokens, num_tokens));
   }
   most.merged_partials = most.partials;
   return most;
+}
+
+}  // namespace
+
+AttentionExtent attention_bounds(const AttentionSetup& setup, std::int32_t num_tokens, std::int32_t num_sequences) {
+  return bounds(setup, num_tokens, num_sequences, num_tokens / setup.tile_tokens() + num_sequences);
+}
+
+AttentionExtent decode_bounds(const AttentionSetup& setup, std::int32_t num_sequences) {
+  return bounds(setup, num_sequences, num_sequences, 0);
 }
 
 std::size_t attention_workspace_floats(const AttentionSetup& setup, const AttentionExtent& extent) {

@@ -99,6 +99,8 @@ void plan_attention(const StepBatch& batch, const AttentionSetup& setup, Attenti
 
 // Contains the extent of any plan for at most so many tokens of so many sequences.
 AttentionExtent attention_bounds(const AttentionSetup& setup, std::int32_t num_tokens, std::int32_t num_sequences);
+// If every sequence has one token: what a captured graph of a padded batch is made for.
+AttentionExtent decode_bounds(const AttentionSetup& setup, std::int32_t num_sequences);
 
 // Floats of the workspace: partials [num_heads][head_dim] and their states [num_heads][2] (attention_work.h).
 std::size_t attention_workspace_floats(const AttentionSetup& setup, const AttentionExtent& extent);

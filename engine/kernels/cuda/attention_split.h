@@ -7,14 +7,12 @@ namespace folio::cuda {
 
 struct SplitCosts {
   std::int32_t machine;     // parts that run at a time
+  std::int32_t most_parts;  // nothing is cut if there would be more: a bound for buffers
   std::int32_t min_keys;    // of a part; a multiple of key_tile
   std::int32_t key_tile;    // parts are multiples of it
   std::int32_t part_cost;   // what a part costs on top of its keys, in keys
   std::int32_t merge_cost;  // what the merge costs if anything is cut, in keys
 };
-
-// At most so many times the machine's parts come on top of one for each range: a bound for buffers.
-inline constexpr std::int32_t kSplitWaves = 4;
 
 // The keys of a part: the cheapest of some lengths, by the smaller of two upper bounds for the time of parts that are
 // taken in turn: (waves of parts) * (the longest), and (all keys / machine) + (the longest), Graham's bound for lists.

@@ -65,27 +65,6 @@ FOLIO_KERNEL(kThreads) gate_rows_kernel(GateWork work) {
                     valid);
 }
 
-struct BiasWork {
-  BiasRows rows;
-  std::int64_t fours = 0;
-};
-
-FOLIO_KERNEL(kThreads) add_bias_kernel(BiasWork work) {
-  const std::int64_t at = flat_index();
-  if (at < work.fours) {
-    const float* bias = work.rows.bias + at * 4 % work.rows.columns;
-    store_floats(work.rows.x + 4 * at, add(load_floats(work.rows.x + 4 * at), load_floats(bias)));
-  }
-}
-
-// A row of logits has any length: four bytes a thread.
-FOLIO_KERNEL(kThreads) copy_rows_kernel(CopyRows work) {
-  const auto columns = static_cast<std::size_t>(work.columns);
-  const float* from = work.from + static_cast<std::size_t>(work.rows[blockIdx.y]) * columns;
-  const std::size_t at = std::size_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (at < columns) work.to[blockIdx.y * columns + at] = from[at];
-}
-
 }  // namespace
 
 void embed_rows(const EmbedRows& work, std::int32_t num_tokens, cudaStream_t stream) {
@@ -99,17 +78,6 @@ void gate_rows(const GateRows& work, std::int32_t num_rows, cudaStream_t stream)
   FOLIO_CHECK(work.columns % 4 == 0, "rows of the gate are read by 16 bytes");
   const std::int64_t fours = std::int64_t{num_rows} * (work.columns / 4);
   launch("gate", gate_rows_kernel, flat_config(fours, stream), {work, fours});
-}
-
-void add_bias(const BiasRows& work, std::int32_t num_rows, cudaStream_t stream) {
-  FOLIO_CHECK(work.columns % 4 == 0, "rows with a bias are read by 16 bytes");
-  const std::int64_t fours = std::int64_t{num_rows} * (work.columns / 4);
-  launch("bias", add_bias_kernel, flat_config(fours, stream), {work, fours});
-}
-
-void copy_rows(const CopyRows& work, std::int32_t num_rows, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>((work.columns + kThreads - 1) / kThreads), static_cast<unsigned>(num_rows));
-  launch("copies of rows", copy_rows_kernel, {grid, kThreads, 0, stream}, work);
 }
 
 }  // namespace folio::cuda

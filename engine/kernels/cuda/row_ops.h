@@ -28,21 +28,4 @@ struct GateRows {
 };
 void gate_rows(const GateRows& work, std::int32_t num_rows, cudaStream_t stream);
 
-// x[r] += bias.
-struct BiasRows {
-  const float* bias = nullptr;  // [columns]
-  std::int32_t columns = 0;     // a multiple of 4
-  float* x = nullptr;           // [num_rows][columns]
-};
-void add_bias(const BiasRows& work, std::int32_t num_rows, cudaStream_t stream);
-
-// to[i] = from[rows[i]]: logits that the host looks at, out of the way of the next step's.
-struct CopyRows {
-  const float* from = nullptr;         // [..][columns]
-  const std::int32_t* rows = nullptr;  // [num_rows]
-  std::int32_t columns = 0;
-  float* to = nullptr;  // [num_rows][columns]
-};
-void copy_rows(const CopyRows& work, std::int32_t num_rows, cudaStream_t stream);
-
 }  // namespace folio::cuda

@@ -95,6 +95,9 @@ void expect_sound(const StepBatch& batch, const AttentionSetup& setup, const Att
   for (const AttentionItem& item : plan.row_items) EXPECT_EQ(item.num_rows, 1);
   const auto bounds = attention_bounds(setup, batch.num_tokens(), batch.num_sequences());
   EXPECT_TRUE(bounds.contains(plan.extent()));
+  if (batch.num_tokens() == batch.num_sequences()) {
+    EXPECT_TRUE(decode_bounds(setup, batch.num_sequences()).contains(plan.extent()));
+  }
 }
 
 AttentionPlan make_plan(const StepBatch& batch, const AttentionSetup& setup) {
@@ -147,9 +150,10 @@ TEST(AttentionPlanTest, RandomBatchesAreSound) {
     std::vector<BlockId> prefix(static_cast<std::size_t>(draw(0, 60)));
     for (BlockId& block : prefix) block = draw(1, 1000);
     StepBatch batch;
+    const bool has_chunks = draw(0, 1) == 0;
     for (int s = draw(1, 40); s > 0; --s) {
       const std::int32_t context = draw(1, draw(0, 3) == 0 ? 20000 : 700);
-      const std::int32_t count = draw(0, 2) == 0 ? draw(1, std::min(context, 300)) : 1;
+      const std::int32_t count = has_chunks && draw(0, 2) == 0 ? draw(1, std::min(context, 300)) : 1;
       add_sequence(batch, setup, context, count, draw(0, 1) == 0 ? prefix : std::vector<BlockId>{});
     }
     make_plan(batch, setup);
@@ -264,12 +268,14 @@ TEST(SharedPrefixTest, LooksAtEveryBlock) {
 }
 
 TEST(SplitTest, TheCheapestOfSmallCases) {
-  const SplitCosts costs{.machine = 10, .min_keys = 256, .key_tile = 64, .part_cost = 64, .merge_cost = 128};
+  const SplitCosts costs{
+      .machine = 10, .most_parts = 40, .min_keys = 256, .key_tile = 64, .part_cost = 64, .merge_cost = 128};
   EXPECT_EQ(choose_part_keys(std::vector<std::int32_t>{200}, costs), 200);            // too short to cut
   EXPECT_EQ(choose_part_keys(std::vector<std::int32_t>{300}, costs), 300);            // the merge would cost more
   EXPECT_EQ(choose_part_keys(std::vector<std::int32_t>{1000}, costs), 256);           // no part is shorter
   EXPECT_EQ(choose_part_keys(std::vector<std::int32_t>{10240}, costs), 1024);         // one wave
   EXPECT_EQ(choose_part_keys(std::vector<std::int32_t>(10, 4096), costs), 4096);      // fills the machine as it is
+  EXPECT_EQ(choose_part_keys(std::vector<std::int32_t>(41, 4096), costs), 4096);      // there are enough
   EXPECT_LT(choose_part_keys(std::vector<std::int32_t>(11, 4096), costs), 4096 / 2);  // the last would run alone
 }
 
@@ -293,6 +299,14 @@ TEST(AttentionPlanTest, FlattenPutsEverythingWhereTheLayoutSays) {
     EXPECT_EQ(flat[layout.merged_partials], plan.merged_partials[0]);
     EXPECT_EQ(flat[layout.rows + 40], 40);
   }
+}
+
+// 256 x 8 CTAs of equal length are 5.2 waves of 396: halves are 10.3, so less time goes by with few at work.
+TEST(AttentionPlanTest, AManyWaysBatchIsCutToFillItsLastWave) {
+  const AttentionSetup setup = llama_setup();
+  StepBatch batch;
+  for (int i = 0; i < 256; ++i) add_sequence(batch, setup, 4096, 1);
+  EXPECT_EQ(make_plan(batch, setup).row_items.size(), 512U);
 }
 
 TEST(AttentionPlanTest, AnEmptyBatchHasNoWork) {
