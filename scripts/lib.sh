@@ -18,3 +18,8 @@ build_jobs() {
   if ((by_memory < 1)); then by_memory=1; fi
   echo $((cores < by_memory ? cores : by_memory))
 }
+
+# NVIDIA's compiler, if it is there.
+cuda_compiler() {
+  command -v nvcc || { [[ -x /usr/local/cuda/bin/nvcc ]] && echo /usr/local/cuda/bin/nvcc; }
+}

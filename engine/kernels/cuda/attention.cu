@@ -25,10 +25,18 @@ void attend(const AttentionWork& work, const AttentionExtent& extent, cudaStream
     throw std::invalid_argument("attention wants 1 to 16 query heads for each KV head");
   }
   switch (work.layout.element) {
-    case KvElement::kF16: attend_f16(work, extent, stream); break;
-    case KvElement::kBF16: attend_bf16(work, extent, stream); break;
-    case KvElement::kInt8: attend_int8(work, extent, stream); break;
-    case KvElement::kFp8: attend_fp8(work, extent, stream); break;
+    case KvElement::kF16:
+      attend_f16(work, extent, stream);
+      break;
+    case KvElement::kBF16:
+      attend_bf16(work, extent, stream);
+      break;
+    case KvElement::kInt8:
+      attend_int8(work, extent, stream);
+      break;
+    case KvElement::kFp8:
+      attend_fp8(work, extent, stream);
+      break;
   }
   merge_partials(work, extent.merges, stream);
 }

@@ -8,7 +8,9 @@ namespace {
 constexpr int kWarps = 4;  // a head each
 constexpr int kAhead = 4;  // partials that are read before they are added
 
-FOLIO_DEVICE int head_groups(const AttentionWork& work) { return (work.num_heads + kWarps - 1) / kWarps; }
+FOLIO_DEVICE int head_groups(const AttentionWork& work) {
+  return (work.num_heads + kWarps - 1) / kWarps;
+}
 
 // Four dimensions of one head.
 FOLIO_DEVICE float4 merge_column(const AttentionWork& work, const std::int32_t* partials, int count, int head,
@@ -46,8 +48,7 @@ FOLIO_KERNEL(kWarps* kWarpSize) merge_partials_kernel(AttentionWork work) {
   const int head = static_cast<int>(blockIdx.x) % head_groups(work) * kWarps + warp;
   if (head < work.num_heads) {
     float* to = work.out + work.row_offset(merge.token, head);
-    for (int column = static_cast<int>(threadIdx.x) % kWarpSize * 4; column < work.head_dim;
-         column += kWarpSize * 4) {
+    for (int column = static_cast<int>(threadIdx.x) % kWarpSize * 4; column < work.head_dim; column += kWarpSize * 4) {
       const float4 out = merge_column(work, work.merged_partials + merge.first, merge.count, head, column);
       store_16(to + column, bits_as<uint4>(out));
     }

@@ -30,7 +30,8 @@ FOLIO_DEVICE std::uint32_t bf16_pair(std::uint32_t word, int b, float scale, flo
 
 // One group a thread.
 template <TensorType kType>
-FOLIO_KERNEL(kThreads) bf16_weights_kernel(Bf16Weights work) {
+FOLIO_KERNEL(kThreads)
+bf16_weights_kernel(Bf16Weights work) {
   const std::size_t group = static_cast<std::size_t>(blockIdx.x) * kThreads + threadIdx.x;
   const std::size_t groups = static_cast<std::size_t>(work.matrix.depth / kQuantGroup) * work.matrix.columns;
   if (group < groups) {
@@ -42,9 +43,9 @@ FOLIO_KERNEL(kThreads) bf16_weights_kernel(Bf16Weights work) {
 #pragma unroll
     for (int w = 0; w < 8; w += 2) {
       const float scale = w < 4 ? by.scale : by.second;
-      store_16(to + 4 * w, {bf16_pair<kType>(words[w], 0, scale, by.min), bf16_pair<kType>(words[w], 2, scale, by.min),
-                            bf16_pair<kType>(words[w + 1], 0, scale, by.min),
-                            bf16_pair<kType>(words[w + 1], 2, scale, by.min)});
+      store_16(to + 4 * w,
+               {bf16_pair<kType>(words[w], 0, scale, by.min), bf16_pair<kType>(words[w], 2, scale, by.min),
+                bf16_pair<kType>(words[w + 1], 0, scale, by.min), bf16_pair<kType>(words[w + 1], 2, scale, by.min)});
     }
   }
 }

@@ -24,7 +24,8 @@ FOLIO_KERNEL(kThreads) copy_blocks_kernel(BlockCopies work) {
 
 }  // namespace
 
-void copy_blocks(const KvLayout& layout, void* cache, const int2* copies, std::int32_t num_copies, cudaStream_t stream) {
+void copy_blocks(const KvLayout& layout, void* cache, const int2* copies, std::int32_t num_copies,
+                 cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(num_copies), static_cast<unsigned>(layout.num_layers));
   launch("block copies", copy_blocks_kernel, {grid, kThreads, 0, stream}, {layout, static_cast<char*>(cache), copies});
 }

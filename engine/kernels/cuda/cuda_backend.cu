@@ -117,8 +117,11 @@ StepShape CudaBackend::decode_shape(std::int32_t sequences) const {
 }
 
 StepShape CudaBackend::shape_of(const StepBatch& batch) const {
-  StepShape shape{batch.num_tokens(), static_cast<std::int32_t>(batch.logit_rows.size()),
-                  static_cast<std::int32_t>(batch.scores.size()), static_cast<std::int32_t>(batch.samples.size()), {}};
+  StepShape shape{batch.num_tokens(),
+                  static_cast<std::int32_t>(batch.logit_rows.size()),
+                  static_cast<std::int32_t>(batch.scores.size()),
+                  static_cast<std::int32_t>(batch.samples.size()),
+                  {}};
   for (const AttentionPlan& plan : plans_) shape.plans.push_back(plan.extent());
   return shape;
 }
@@ -308,8 +311,8 @@ void CudaBackend::down_add(const WeightMatrix& down, Norm norm, float* x) {
 Logits CudaBackend::logits(const float* x, Norm norm, const WeightMatrix& matrix, std::span<const std::int32_t> rows) {
   const Logits result{logits_.get<float>(), static_cast<std::int32_t>(rows.size()), matrix.columns()};
   const bool scored = num_scored_ < shape_.score_rows;
-  const std::size_t from = scored ? at_.score_rows + sizeof(std::int32_t) * static_cast<std::size_t>(num_scored_)
-                                  : at_.logit_rows;
+  const std::size_t from =
+      scored ? at_.score_rows + sizeof(std::int32_t) * static_cast<std::size_t>(num_scored_) : at_.logit_rows;
   const std::int32_t num_rows = scored ? result.rows : shape_.logit_rows;
   if (scored) num_scored_ += result.rows;
   if (is_replaying() || num_rows == 0) return result;

@@ -12,8 +12,8 @@
 namespace folio::cuda {
 namespace {
 
-constexpr std::int32_t kScoredRows = 64;  // that a model asks the logits of at a time
-constexpr std::uint64_t kReserve = 256ULL << 20U;  // for what the driver and its libraries take later
+constexpr std::int32_t kScoredRows = 64;                    // that a model asks the logits of at a time
+constexpr std::uint64_t kReserve = 256ULL << 20U;           // for what the driver and its libraries take later
 constexpr std::int64_t kMaxSlots = std::int64_t{1} << 31U;  // slots are 32-bit
 
 KvElement kv_element(KvType type) {
@@ -64,8 +64,8 @@ StepSizes step_sizes(const DeviceRequest& request) {
   const std::int32_t block_size = request.kv_cache.block_size;
   sizes.block_ids = std::int64_t{(request.max_context + block_size - 1) / block_size} * request.max_num_seqs;
   if (sizes.widest_input > kMaxNormColumns) {
-    throw std::runtime_error("rows of " + std::to_string(sizes.widest_input) + " values: the CUDA kernels have at most " +
-                             std::to_string(kMaxNormColumns));
+    throw std::runtime_error("rows of " + std::to_string(sizes.widest_input) +
+                             " values: the CUDA kernels have at most " + std::to_string(kMaxNormColumns));
   }
   return sizes;
 }
@@ -75,14 +75,15 @@ std::vector<AttentionSetup> attention_setups(const DeviceRequest& request, std::
   constexpr std::int32_t kMaxGroup = 16;
   if (heads.head_dim % 8 != 0 || stored_head_dim(heads.head_dim) == 0 ||
       heads.num_heads / heads.num_kv_heads > kMaxGroup) {
-    throw std::runtime_error(std::to_string(heads.num_heads) + " query and " + std::to_string(heads.num_kv_heads) +
-                             " KV heads of " + std::to_string(heads.head_dim) +
-                             ": the CUDA kernels have heads of up to 256 in steps of 8, up to 16 of them for a KV head");
+    throw std::runtime_error(
+        std::to_string(heads.num_heads) + " query and " + std::to_string(heads.num_kv_heads) + " KV heads of " +
+        std::to_string(heads.head_dim) +
+        ": the CUDA kernels have heads of up to 256 in steps of 8, up to 16 of them for a KV head");
   }
   std::vector<AttentionSetup> setups;
   for (const std::int32_t window : request.windows) {
-    setups.push_back({heads.num_heads, heads.num_kv_heads, stored_head_dim(heads.head_dim), request.kv_cache.block_size, window, num_sms,
-                      request.deterministic});
+    setups.push_back({heads.num_heads, heads.num_kv_heads, stored_head_dim(heads.head_dim), request.kv_cache.block_size,
+                      window, num_sms, request.deterministic});
   }
   return setups;
 }

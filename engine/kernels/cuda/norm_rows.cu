@@ -31,9 +31,8 @@ FOLIO_DEVICE float add_projected(const NormRows& work, float* x, float4 (&held)[
   float factor = 1.0F;
   if (weight != nullptr) {
     float squares = 0.0F;
-    for_columns(work.columns, [&](int, std::int32_t column) {
-      squares = add_squares(load_floats(from + column), squares);
-    });
+    for_columns(work.columns,
+                [&](int, std::int32_t column) { squares = add_squares(load_floats(from + column), squares); });
     factor = norm_factor(squares, work.columns, work.projected_norm.epsilon, partials);
   }
   float squares = 0.0F;

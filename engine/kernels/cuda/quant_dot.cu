@@ -32,7 +32,9 @@ struct Place {
   int stride;
 };
 
-FOLIO_DEVICE int at_most(int value, int limit) { return value < limit ? value : limit; }
+FOLIO_DEVICE int at_most(int value, int limit) {
+  return value < limit ? value : limit;
+}
 
 template <TensorType kType>
 FOLIO_DEVICE float add_group(const std::uint32_t (&weights)[8], const GroupScales& by, const uint4& first,
@@ -144,7 +146,8 @@ FOLIO_DEVICE const Part& part_of(const QuantDots& work, int cta) {
 
 // A CTA computes kColumns columns for each `column_warps` of its warps.
 template <int kRows>
-FOLIO_KERNEL(kThreads) quant_dot_kernel(QuantDots work) {
+FOLIO_KERNEL(kThreads)
+quant_dot_kernel(QuantDots work) {
   constexpr int kCount = kRows * kColumns;
   constexpr int kLanesOfValue = kWarpSize / kCount;
   const auto thread = static_cast<int>(threadIdx.x);
@@ -157,8 +160,8 @@ FOLIO_KERNEL(kThreads) quant_dot_kernel(QuantDots work) {
   SharedArena shared;
   float* partial = shared.take<float>(kWarps * kCount);  // [warp][row][column]
 
-  const Place place = {(first_set + warp / work.column_warps) * kColumns,
-                       warp % work.column_warps * kWarpSize + lane, work.column_warps * kWarpSize};
+  const Place place = {(first_set + warp / work.column_warps) * kColumns, warp % work.column_warps * kWarpSize + lane,
+                       work.column_warps * kWarpSize};
   float sums[kCount] = {};
   add_lane<kRows>(work, product.matrix, place, sums);
   const float sum = sum_lanes(sums, lane);

@@ -159,7 +159,7 @@ FOLIO_DEVICE void do_key_or_value(const Head& head, const RopeWriteKv& work, con
 }
 
 // One warp a head: of the token's queries, then its keys, then its values.
-FOLIO_KERNEL(kHeadWarps * kWarpSize) rope_write_kv_kernel(RopeWriteKv work) {
+FOLIO_KERNEL(kHeadWarps* kWarpSize) rope_write_kv_kernel(RopeWriteKv work) {
   const std::int32_t dim = work.head_dim;
   const std::int32_t stored_dim = work.layout.head_dim;
   SharedArena arena;

@@ -12,7 +12,9 @@ constexpr int kThreads = 256;
 LaunchConfig flat_config(std::int64_t fours, cudaStream_t stream) {
   return {dim3(static_cast<unsigned>((fours + kThreads - 1) / kThreads)), kThreads, 0, stream};
 }
-FOLIO_DEVICE std::int64_t flat_index() { return std::int64_t{blockIdx.x} * kThreads + threadIdx.x; }
+FOLIO_DEVICE std::int64_t flat_index() {
+  return std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+}
 
 // One CTA a token. Four columns a thread: 8 bytes of the table, whole lines of x.
 FOLIO_KERNEL(kThreads) embed_rows_kernel(EmbedRows work) {

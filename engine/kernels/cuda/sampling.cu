@@ -15,8 +15,8 @@ constexpr std::int32_t kSlice = 8192;  // ids of a slice
 
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / kWarpSize;
-constexpr int kBins = kWarps;             // a warp adds up a bin
-constexpr int kListSize = 2 * kThreads;   // ids that are sorted instead of counted
+constexpr int kBins = kWarps;            // a warp adds up a bin
+constexpr int kListSize = 2 * kThreads;  // ids that are sorted instead of counted
 constexpr std::int32_t kSegment = 2 * kThreads;
 static_assert(kMaxSampledVocab / kSegment <= kThreads, "a thread a segment");
 
@@ -364,8 +364,8 @@ void sample_rows(const SampleRows& work, std::int32_t num_rows, cudaStream_t str
   const SampleWork all{work, num_slices, static_cast<Best*>(work.workspace)};
   const auto rows = static_cast<unsigned>(num_rows);
   const dim3 slices(static_cast<unsigned>(num_slices), rows);
-  launch("best of logits", find_best_kernel,
-         {slices, kSliceThreads, sizeof(Best) * kSliceThreads / kWarpSize, stream}, all);
+  launch("best of logits", find_best_kernel, {slices, kSliceThreads, sizeof(Best) * kSliceThreads / kWarpSize, stream},
+         all);
   launch("sampling", sample_rows_kernel, {dim3(rows), kThreads, RowSampler::kSharedBytes, stream}, all);
 }
 

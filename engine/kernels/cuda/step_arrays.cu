@@ -31,7 +31,9 @@ StepLayout::StepLayout(const StepShape& shape) {
     end += aligned(bytes);
     return begin;
   };
-  const auto ints = [&take](std::int32_t count) { return take(static_cast<std::size_t>(count) * sizeof(std::int32_t)); };
+  const auto ints = [&take](std::int32_t count) {
+    return take(static_cast<std::size_t>(count) * sizeof(std::int32_t));
+  };
   samples = take(static_cast<std::size_t>(shape.samples) * sizeof(SampleRow));
   tokens = ints(shape.tokens);
   positions = ints(shape.tokens);

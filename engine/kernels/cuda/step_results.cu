@@ -43,7 +43,8 @@ void StepResults::sample(const DeviceLogits& logits, std::span<const SampleReque
                          const Stream& stream) {
   num_samples_ = static_cast<std::int32_t>(samples.size());
   if (samples.empty()) return;
-  FOLIO_CHECK(samples.size_bytes() / sizeof(SampleRequest) * sizeof(TokenId) <= ids_.bytes(), "no more than max_samples");
+  FOLIO_CHECK(samples.size_bytes() / sizeof(SampleRequest) * sizeof(TokenId) <= ids_.bytes(),
+              "no more than max_samples");
   download_rows(logits, samples, stream);
   const std::size_t bytes = samples.size() * sizeof(TokenId);
   stream.download(ids_.get(), ids, bytes);
