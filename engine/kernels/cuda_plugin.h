@@ -35,9 +35,9 @@ struct DeviceRequest {
   std::int32_t ff_size = 0;
   std::int32_t vocab_size = 0;
   std::int32_t max_context = 0;
-  std::int32_t max_num_seqs = 0;      // sequences of a step
-  std::int32_t max_batch_tokens = 0;  // tokens of a step
-  std::vector<std::int32_t> windows;  // of the layers, each once; 0: none
+  std::int32_t max_num_seqs = 0;        // sequences of a step
+  std::int32_t max_batch_tokens = 0;    // tokens of a step
+  std::vector<std::int32_t> windows;    // of the layers, each once; 0: none
   std::span<const GgufTensor> tensors;  // of the file: they are loaded after the cache took its share
   KvCacheRequest kv_cache;
   bool deterministic = false;  // the numerics contract, as the CPU keeps it always (docs/numerics.md)
