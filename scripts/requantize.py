@@ -14,13 +14,12 @@ TYPES = {"q4_0": (gguf.GGMLQuantizationType.Q4_0, gguf.LlamaFileType.MOSTLY_Q4_0
 EMBEDDING = "token_embd.weight"
 
 
-def copy_metadata(reader, writer, file_type) -> None:
+def copy_metadata(reader, writer, changes: dict) -> None:
+    """All of it, with these values in place of the file's."""
     for name, field in reader.fields.items():
         if name.startswith("GGUF.") or name == "general.architecture":  # the writer's own
             continue
-        kind, value = field.types[0], field.contents()
-        if name == "general.file_type":
-            value = int(file_type)
+        kind, value = field.types[0], changes.get(name, field.contents())
         of_what = field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
         writer.add_key_value(name, value, kind, sub_type=of_what)
 
@@ -29,7 +28,7 @@ def requantize(source: str, target: str, name: str) -> None:
     matrix_type, file_type = TYPES[name]
     reader = gguf.GGUFReader(source)
     writer = gguf.GGUFWriter(target, reader.fields["general.architecture"].contents())
-    copy_metadata(reader, writer, file_type)
+    copy_metadata(reader, writer, {"general.file_type": int(file_type)})
     for tensor in reader.tensors:
         if len(tensor.shape) == 1:
             writer.add_tensor(tensor.name, numpy.array(tensor.data), raw_dtype=tensor.tensor_type)
