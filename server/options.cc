@@ -142,8 +142,8 @@ void add_flags(CLI::App& app, ServerOptions& o, std::string& kv_memory) {
       ->type_name("SIZE")
       ->check(size_error)
       ->excludes(blocks);
-  app.add_option("--kv-dtype", o.kv_dtype, "type of the KV cache; f32 is for tests")
-      ->check(CLI::IsMember({"f16", "bf16", "int8", "f32"}))
+  app.add_option("--kv-dtype", o.kv_dtype, "type of the KV cache; f32 is for tests, fp8 is of --device cuda alone")
+      ->check(CLI::IsMember({"f16", "bf16", "int8", "f32", "fp8"}))
       ->capture_default_str();
   app.add_option("--max-context", o.max_context, "tokens of a sequence (default: the model's)")
       ->check(CLI::Range(2, max_int));

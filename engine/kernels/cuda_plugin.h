@@ -9,16 +9,16 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "engine/gguf/gguf_file.h"
 #include "engine/kernels/backend.h"
-#include "engine/kernels/kv_type.h"
 
 namespace folio {
 
 struct KvCacheRequest {
-  KvType type = KvType::kF16;
+  std::string dtype = "f16";  // as --kv-dtype says
   std::int32_t block_size = 16;
   // At most one of these two is given; neither: a share of the device's memory that the backend chooses, but no more
   // than useful_blocks.

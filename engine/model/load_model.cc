@@ -17,7 +17,7 @@ KvType kv_type(const std::string& name) {
   if (name == "bf16") return KvType::kBF16;
   if (name == "int8") return KvType::kInt8;
   if (name == "f32") return KvType::kF32;
-  throw std::runtime_error("--kv-dtype " + name + ": unknown; expected f16, bf16, int8 or f32");
+  throw std::runtime_error("--kv-dtype " + name + ": expected f16, bf16, int8 or f32; with --device cuda also fp8");
 }
 
 std::int32_t context_limit(const GgufFile& file, const DecoderConfig& config, std::int32_t wanted) {
@@ -103,7 +103,7 @@ DeviceRequest device_request(const GgufFile& file, const DecoderConfig& config, 
     }
   }
   request.tensors = file.tensors();
-  request.kv_cache = {kv_type(options.kv_dtype), options.block_size, options.kv_blocks, options.kv_memory_bytes,
+  request.kv_cache = {options.kv_dtype, options.block_size, options.kv_blocks, options.kv_memory_bytes,
                       useful_blocks(options, max_context)};
   request.deterministic = options.deterministic;
   return request;

@@ -62,7 +62,7 @@ CudaBackend::CudaBackend(const DeviceRequest& request, DeviceFacts device, bool 
   }
   partials_ = DeviceMemory(std::max<std::size_t>(partials, 1) * sizeof(float), "partial results of attention");
   for (auto& flight : flights_) flight = std::make_unique<Flight>(array_bytes_, sizes_.logit_rows);
-  layout_ = plan_kv_cache(request);
+  layout_ = plan_kv_cache(request, device);
   cache_ = DeviceMemory(layout_.total_bytes(), "the KV cache");
   check(cudaMemsetAsync(cache_.get(), 0, cache_.bytes(), stream_.get()), "clearing the KV cache");
   plans_.resize(setups_.size());

@@ -27,13 +27,6 @@
 
 namespace folio::cuda {
 
-// The device as it was found.
-struct DeviceFacts {
-  std::string name;
-  int num_sms = 0;
-  int compute_major = 0;
-};
-
 class CudaBackend final : public Backend {
  public:
   // use_graphs: decode steps are captured and replayed. Throws std::runtime_error: an option that the device or the

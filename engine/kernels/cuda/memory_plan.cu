@@ -16,19 +16,17 @@ constexpr std::int32_t kScoredRows = 64;                    // that a model asks
 constexpr std::uint64_t kReserve = 256ULL << 20U;           // for what the driver and its libraries take later
 constexpr std::int64_t kMaxSlots = std::int64_t{1} << 31U;  // slots are 32-bit
 
-KvElement kv_element(KvType type) {
-  switch (type) {
-    case KvType::kF16:
-      return KvElement::kF16;
-    case KvType::kBF16:
-      return KvElement::kBF16;
-    case KvType::kInt8:
-      return KvElement::kInt8;
-    case KvType::kF32:
-    case KvType::kCount:
-      break;
+KvElement kv_element(const std::string& dtype, const DeviceFacts& device) {
+  if (dtype == "f16") return KvElement::kF16;
+  if (dtype == "bf16") return KvElement::kBF16;
+  if (dtype == "int8") return KvElement::kInt8;
+  if (dtype != "fp8") throw std::runtime_error("--kv-dtype " + dtype + ": expected f16, bf16, int8 or fp8");
+  if (device.compute_major * 10 + device.compute_minor < 89) {
+    throw std::runtime_error("--kv-dtype fp8: " + device.name + " has compute capability " +
+                             std::to_string(device.compute_major) + "." + std::to_string(device.compute_minor) +
+                             ", which converts it in software; expected 8.9 or later");
   }
-  throw std::runtime_error("--kv-dtype f32: expected f16, bf16 or int8");
+  return KvElement::kFp8;
 }
 
 // Attention has kernels for few head sizes; others are kept as the next larger one, with zeros behind. 0: none is.
@@ -98,21 +96,21 @@ std::uint64_t weights_bytes(const DeviceRequest& request) {
   return bytes;
 }
 
-KvLayout plan_kv_cache(const DeviceRequest& request) {
+KvLayout plan_kv_cache(const DeviceRequest& request, const DeviceFacts& device) {
   std::size_t free = 0;
   std::size_t total = 0;
   check(cudaMemGetInfo(&free, &total), "asking how much memory is free");
-  return plan_kv_cache(request, free);
+  return plan_kv_cache(request, device, free);
 }
 
-KvLayout plan_kv_cache(const DeviceRequest& request, std::uint64_t free_bytes) {
+KvLayout plan_kv_cache(const DeviceRequest& request, const DeviceFacts& device, std::uint64_t free_bytes) {
   const KvCacheRequest& wanted = request.kv_cache;
   KvLayout layout;
   layout.num_layers = request.num_layers;
   layout.num_kv_heads = request.attention.num_kv_heads;
   layout.head_dim = stored_head_dim(request.attention.head_dim);
   layout.block_size = wanted.block_size;
-  layout.element = kv_element(wanted.type);
+  layout.element = kv_element(wanted.dtype, device);
   const std::uint64_t block_bytes = layout.block_bytes_per_layer() * static_cast<std::uint64_t>(layout.num_layers);
   const std::uint64_t weights = weights_bytes(request) + kReserve;
   const std::int64_t blocks = num_blocks(wanted, block_bytes, free_bytes > weights ? free_bytes - weights : 0);

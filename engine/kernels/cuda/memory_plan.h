@@ -2,6 +2,7 @@
 // plan_kv_cache is plain host code.
 #pragma once
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "engine/kernels/cuda/attention_plan.h"
@@ -9,6 +10,14 @@
 #include "engine/kernels/cuda_plugin.h"
 
 namespace folio::cuda {
+
+// The device as it was found.
+struct DeviceFacts {
+  std::string name;
+  int num_sms = 0;
+  int compute_major = 0;
+  int compute_minor = 0;
+};
 
 // The most of everything in a step.
 struct StepSizes {
@@ -30,7 +39,7 @@ std::uint64_t weights_bytes(const DeviceRequest& request);
 
 // The number of blocks that the request names, or as many as fit into what is free now less the weights. Throws
 // std::runtime_error: a type without kernel; too little memory, how much was wanted and how much there is.
-KvLayout plan_kv_cache(const DeviceRequest& request);
-KvLayout plan_kv_cache(const DeviceRequest& request, std::uint64_t free_bytes);
+KvLayout plan_kv_cache(const DeviceRequest& request, const DeviceFacts& device);
+KvLayout plan_kv_cache(const DeviceRequest& request, const DeviceFacts& device, std::uint64_t free_bytes);
 
 }  // namespace folio::cuda

@@ -32,7 +32,7 @@ DeviceFacts find_device() {
     throw std::runtime_error(std::string(device.name) + " has compute capability " + std::to_string(device.major) +
                              "." + std::to_string(device.minor) + ", and the kernels want 8.0 or later");
   }
-  return {device.name, device.multiProcessorCount, device.major};
+  return {device.name, device.multiProcessorCount, device.major, device.minor};
 }
 
 std::unique_ptr<Backend> make_backend(const DeviceRequest& request) {
