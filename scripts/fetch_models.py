@@ -67,7 +67,9 @@ MODELS = {
         "smollm2-135m-q8_0.gguf", 144_811_072, "0c1d3326cd9793cfb7296113c063dd5c24e2bd734b48ec1a3d01b7158eca9387",
         "smollm2", "q8_0"),
     # What scripts/gpu_check carries.
-    "smollm2-cut": Requantised("smollm2-cut.gguf", 0, "", "smollm2", "8", "cut_model.py"),
+    "smollm2-cut": Requantised(
+        "smollm2-cut.gguf", 35_432_992, "c5193907e6c428c8a246c784e7035e183fb29af6b87e692d2738c529aec7da33",
+        "smollm2", "8", "cut_model.py"),
 }
 # What these scripts run with, for a while only: nothing else of folio wants them.
 REQUANTISE_WHEELS = [

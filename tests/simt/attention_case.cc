@@ -6,7 +6,7 @@
 #include <numeric>
 #include <random>
 
-#include "tests/simt/device_buffer.h"
+#include "tests/simt/either_buffer.h"
 
 namespace folio::cuda {
 namespace {
@@ -180,14 +180,15 @@ std::vector<double> AttentionCase::load_row(const char* row, const char* scale, 
 std::vector<float> AttentionCase::run(std::int32_t padding) const {
   const AttentionSetup setup = shape_.setup();
   const AttentionExtent extent = padding == 0 ? plan_.extent() : decode_bounds(setup, batch_.num_sequences() + padding);
-  simt::DeviceBuffer<std::int32_t> plan(AttentionPlanLayout(extent).size);
-  flatten(plan_, extent, plan.span());
-  const simt::DeviceBuffer<char> cache(cache_);
-  const simt::DeviceBuffer<float> q(q_);
-  const simt::DeviceBuffer<std::int32_t> positions(batch_.positions);
-  const simt::DeviceBuffer<BlockId> block_ids(batch_.block_ids);
-  simt::DeviceBuffer<float> workspace(attention_workspace_floats(setup, extent));
-  simt::DeviceBuffer<float> out(q_.size());
+  std::vector<std::int32_t> flat(AttentionPlanLayout(extent).size, -1);
+  flatten(plan_, extent, flat);
+  const DeviceBuffer<std::int32_t> plan(flat);
+  const DeviceBuffer<char> cache(cache_);
+  const DeviceBuffer<float> q(q_);
+  const DeviceBuffer<std::int32_t> positions(batch_.positions);
+  const DeviceBuffer<BlockId> block_ids(batch_.block_ids);
+  DeviceBuffer<float> workspace(attention_workspace_floats(setup, extent));
+  DeviceBuffer<float> out(q_.size());
   AttentionWork work{.layout = layout_,
                      .cache = cache.data(),
                      .layer = kLayer,

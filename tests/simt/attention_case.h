@@ -1,5 +1,6 @@
-// One step's attention on the simulated device and, in double, without it: sequences of made-up activations, a cache
-// that holds their K and V in shuffled blocks and NaN everywhere else, and tables with -1 where nothing may be read.
+// One step's attention on the device, a simulated or (tests/gpu) a real one, and in double on the host: sequences of
+// made-up activations, a cache that holds their K and V in shuffled blocks and NaN everywhere else, and tables with -1
+// where nothing may be read.
 #pragma once
 #include <cstdint>
 #include <vector>

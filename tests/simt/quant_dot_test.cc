@@ -1,122 +1,28 @@
 // The fused quantised product and the expansion to bf16: exact against an independent implementation's values, equal to
 // the bit to a plain twin of the documented order, and near a double product and the CPU's own.
-#include "engine/kernels/cuda/quant_dot.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <vector>
 
-#include "engine/gguf/unpack_quants.h"
 #include "engine/kernels/cpu/isa.h"
 #include "engine/kernels/cpu/packed_matrix.h"
 #include "engine/kernels/cuda/bf16_weights.h"
-#include "tests/engine/kernels/test_tensor.h"
-#include "tests/simt/device_buffer.h"
+#include "tests/simt/quant_case.h"
+#include "tests/simt/runner.h"
 #include "tests/support/temp_folder.h"
 
 namespace folio::cuda {
 namespace {
 
-using simt::DeviceBuffer;
 using simt::Order;
 
-constexpr TensorType kTypes[] = {TensorType::kQ4_0, TensorType::kQ4_1, TensorType::kQ4_K, TensorType::kQ5_0,
-                                 TensorType::kQ5_1, TensorType::kQ5_K, TensorType::kQ6_K, TensorType::kQ8_0};
-
-struct DeviceMatrix {
-  std::unique_ptr<DeviceBuffer<std::byte>> planes;
-  QuantMatrix view;
-
-  explicit DeviceMatrix(const GgufTensor& tensor) {
-    ThreadPool pool(1);
-    const auto depth = static_cast<std::int32_t>(tensor.row_length());
-    const auto columns = static_cast<std::int32_t>(tensor.num_rows());
-    planes = std::make_unique<DeviceBuffer<std::byte>>(quant_matrix_bytes(tensor.type, depth, columns));
-    pack_quant_matrix(tensor, pool, planes->span());
-    view = quant_matrix(tensor.type, depth, columns, planes->data());
-  }
-};
-
-// Rows that were quantised by the CPU.
-struct Rows {
-  std::int32_t rows, depth;
-  std::vector<std::int8_t> values;
-  std::vector<cpu::QuantGroup> groups;
-  std::unique_ptr<DeviceBuffer<std::int8_t>> device_values;
-  std::unique_ptr<DeviceBuffer<float2>> device_groups;
-
-  Rows(std::int32_t r, std::int32_t d, std::mt19937& random) : rows(r), depth(d) {
-    std::normal_distribution<float> normal;
-    std::vector<float> x(static_cast<std::size_t>(r * d));
-    for (float& value : x) value = normal(random);
-    values.resize(x.size());
-    groups.resize(x.size() / 32);
-    const auto stride = static_cast<std::size_t>(d);
-    cpu::select_kernels("scalar").quantize_rows(x.data(), stride, r, d, {stride, values.data(), groups.data()});
-    std::vector<float2> pairs;
-    for (const cpu::QuantGroup& group : groups) pairs.push_back({group.scale, group.offset});
-    device_values = std::make_unique<DeviceBuffer<std::int8_t>>(values);
-    device_groups = std::make_unique<DeviceBuffer<float2>>(pairs);
-  }
-  QuantRows view() { return {device_values->data(), device_groups->data(), depth}; }
-};
-
-// The order that quant_dot.h states, written plainly: [rows][columns].
-std::vector<float> twin_product(const GgufTensor& tensor, const Rows& x) {
-  const auto depth = static_cast<std::size_t>(x.depth);
-  const std::size_t groups = depth / 32;
-  const std::size_t warps = groups <= 32 ? 1 : groups <= 64 ? 2 : 4;
-  const std::size_t columns = tensor.num_rows();
-  const std::size_t row_bytes = tensor.data.size() / columns;
-  const std::size_t parts = tensor.type == TensorType::kQ6_K ? 2 : 1;  // scales of a group
-  const QuantShape shape = quant_shape(tensor.type);
-  std::vector<std::uint8_t> quants(depth);
-  std::vector<float> scales(groups * parts);
-  std::vector<float> minima(groups * parts);
-  std::vector<float> out(static_cast<std::size_t>(x.rows) * columns);
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const std::size_t row = i / columns;
-    unpack_quant_row(tensor.type, tensor.data.subspan(i % columns * row_bytes, row_bytes), quants, scales, minima);
-    std::array<std::array<float, 32>, 4> sums{};
-    for (std::size_t g = 0; g < groups; ++g) {
-      float& sum = sums[g / 32 % warps][g % 32];
-      const cpu::QuantGroup& by = x.groups[row * groups + g];
-      for (std::size_t part = 0; part < parts; ++part) {
-        int dot = 0;
-        for (std::size_t k = 32 * g + 32 / parts * part; k < 32 * g + 32 / parts * (part + 1); ++k) {
-          dot += (quants[k] - (shape.has_min ? 0 : 1 << (shape.bits - 1))) * x.values[row * depth + k];
-        }
-        sum = std::fmaf(static_cast<float>(dot), scales[g * parts + part] * by.scale, sum);
-      }
-      if (shape.has_min) sum = std::fmaf(minima[g], by.offset, sum);
-    }
-    for (std::size_t w = 0; w < warps; ++w) {
-      for (std::size_t distance = 16; distance > 0; distance /= 2) {
-        const std::array<float, 32> before = sums[w];
-        for (std::size_t lane = 0; lane < 32; ++lane) sums[w][lane] = before[lane] + before[lane ^ distance];
-      }
-      out[i] = w == 0 ? sums[0][0] : out[i] + sums[w][0];
-    }
-  }
-  return out;
-}
-
-std::vector<float> device_product(const DeviceMatrix& matrix, Rows& x) {
-  const std::int32_t columns = matrix.view.columns;
-  DeviceBuffer<float> out(static_cast<std::size_t>(x.rows * columns));
-  const QuantProduct product{matrix.view, nullptr, out.data(), columns, false};
-  quant_dot(x.view(), x.rows, {&product, 1}, nullptr);
-  return out.to_vector();
-}
-
-std::vector<float> cpu_product(const GgufTensor& tensor, Rows& x) {
+std::vector<float> cpu_product(const GgufTensor& tensor, QuantCaseRows& x) {
   ThreadPool pool(1);
   const cpu::PackedMatrix matrix(tensor, pool);
   std::vector<float> out(static_cast<std::size_t>(x.rows) * tensor.num_rows());
@@ -131,7 +37,7 @@ std::vector<float> cpu_product(const GgufTensor& tensor, Rows& x) {
 }
 
 // In double, over the weights' values; `size`: the sum of the terms' magnitudes, of a minimum's apart.
-void expect_near_double(const cpu::TestTensor& t, const Rows& x, const std::vector<float>& got,
+void expect_near_double(const cpu::TestTensor& t, const QuantCaseRows& x, const std::vector<float>& got,
                         const std::vector<float>& on_cpu, const std::string& what) {
   const auto depth = static_cast<std::size_t>(x.depth);
   const std::size_t columns = t.values.size() / depth;
@@ -160,13 +66,13 @@ std::vector<std::int32_t> depths_of(TensorType type) {
 
 TEST(QuantDotTest, IsTheStatedSumOverFormatsAndSizes) {
   std::mt19937 random(7);
-  for (const TensorType type : kTypes) {
+  for (const TensorType type : kQuantTypes) {
     for (const std::int32_t depth : depths_of(type)) {
       for (std::int32_t rows = 1; rows <= kMaxQuantDotRows; ++rows) {
         const std::int32_t columns = std::array{1, 7, 18}[random() % 3];
         const cpu::TestTensor t = cpu::make_tensor(type, depth, columns, random);
-        const DeviceMatrix matrix(t.tensor);
-        Rows x(rows, depth, random);
+        const QuantCaseMatrix matrix(t.tensor);
+        QuantCaseRows x(rows, depth, random);
         const std::vector<float> expected = twin_product(t.tensor, x);
         const std::string what = std::string(tensor_type_info(type).name) + " depth " + std::to_string(depth) +
                                  " columns " + std::to_string(columns) + " rows " + std::to_string(rows);
@@ -178,7 +84,7 @@ TEST(QuantDotTest, IsTheStatedSumOverFormatsAndSizes) {
 }
 
 // The weights themselves: rows that are one in one place give a column's value there, rounded once.
-std::vector<float> weights_by_products(const DeviceMatrix& matrix) {
+std::vector<float> weights_by_products(const QuantCaseMatrix& matrix) {
   const auto depth = static_cast<std::size_t>(matrix.view.depth);
   const auto columns = static_cast<std::size_t>(matrix.view.columns);
   std::vector<float> weights(columns * depth);
@@ -199,7 +105,7 @@ std::vector<float> weights_by_products(const DeviceMatrix& matrix) {
   return weights;
 }
 
-void expect_bf16(const DeviceMatrix& matrix, const std::vector<float>& values, const std::string& what) {
+void expect_bf16(const QuantCaseMatrix& matrix, const std::vector<float>& values, const std::string& what) {
   DeviceBuffer<__nv_bfloat16> out(values.size());
   bf16_weights(matrix.view, out.data(), nullptr);
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -220,7 +126,7 @@ TEST(QuantDotTest, WeightsAreTheReferencesExactly) {
     std::memcpy(bytes.data(), data.data() + entry.at("bytes_offset").get<std::size_t>(), bytes.size());
     std::vector<float> values(count);
     std::memcpy(values.data(), data.data() + entry.at("values_offset").get<std::size_t>(), count * sizeof(float));
-    const DeviceMatrix matrix({"reference", info->type, {256, count / 256}, bytes});
+    const QuantCaseMatrix matrix({"reference", info->type, {256, count / 256}, bytes});
     const std::string what = entry.at("type").get<std::string>() + ' ' + entry.at("vector").get<std::string>();
     EXPECT_EQ(weights_by_products(matrix), values) << what;
     expect_bf16(matrix, values, what);
@@ -230,10 +136,10 @@ TEST(QuantDotTest, WeightsAreTheReferencesExactly) {
 
 TEST(QuantDotTest, ExpandsOddMatricesInEveryOrder) {
   std::mt19937 random(11);
-  for (const TensorType type : kTypes) {
+  for (const TensorType type : kQuantTypes) {
     const std::int32_t depth = tensor_type_info(type).block_elements == 256 ? 768 : 96;
     const cpu::TestTensor t = cpu::make_tensor(type, depth, 5, random);
-    const DeviceMatrix matrix(t.tensor);
+    const QuantCaseMatrix matrix(t.tensor);
     simt::in_every_order([&](Order) { expect_bf16(matrix, t.values, tensor_type_info(type).name); });
   }
 }
@@ -252,8 +158,8 @@ TEST(QuantDotTest, ProductsThatShareAnInputAreEachAsAlone) {
                {TensorType::kQ6_K, 9, 21, true, false},
                {TensorType::kQ8_0, 3, 30, false, true},
                {TensorType::kQ5_0, 16, 33, true, true}};
-  Rows x(rows, depth, random);
-  std::vector<DeviceMatrix> matrices;
+  QuantCaseRows x(rows, depth, random);
+  std::vector<QuantCaseMatrix> matrices;
   std::vector<float> bias(21);
   for (std::size_t i = 0; i < bias.size(); ++i) bias[i] = 0.25F * static_cast<float>(i);
   const DeviceBuffer<float> device_bias(bias);

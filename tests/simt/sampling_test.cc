@@ -6,81 +6,14 @@
 #include <random>
 #include <vector>
 
-#include "tests/simt/device_buffer.h"
+#include "tests/simt/runner.h"
+#include "tests/simt/sampling_case.h"
 
 namespace folio::cuda {
 namespace {
 
-using simt::DeviceBuffer;
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-// The device's rule in plain words: the whole ranking sorted, its head cut, the rest walked by id.
-std::int32_t sample_plainly(const SampleRow& params, std::span<const float> logits) {
-  const std::int32_t best = row_argmax(logits);
-  const float max = row_max(logits);
-  if (best < 0 || params.temperature == 0.0F || max == kInfinity) return best;
-  std::vector<std::int32_t> ids;
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    if (logits[i] > -kInfinity) ids.push_back(static_cast<std::int32_t>(i));
-  }
-  const auto at = [&](std::int32_t id) { return logits[static_cast<std::size_t>(id)]; };
-  std::stable_sort(ids.begin(), ids.end(), [&](std::int32_t a, std::int32_t b) { return at(a) > at(b); });
-  if (params.top_k > 0) ids.resize(std::min(ids.size(), static_cast<std::size_t>(params.top_k)));
-  const auto weight = [&](std::int32_t id) { return fixed_weight(at(id), max, params.temperature, params.min_p); };
-  const auto total = [&] {
-    std::uint64_t sum = 0;
-    for (const std::int32_t id : ids) sum += weight(id);
-    return sum;
-  };
-  if (params.top_p < 1.0F) {
-    const std::uint64_t goal = head_goal(params.top_p, total());
-    std::uint64_t sum = 0;
-    std::size_t kept = 0;
-    while (sum < goal) sum += weight(ids[kept++]);
-    ids.resize(kept);
-  }
-  std::sort(ids.begin(), ids.end());
-  const std::uint64_t goal = draw_goal(params.uniform, total());
-  std::uint64_t sum = 0;
-  for (const std::int32_t id : ids) {
-    sum += weight(id);
-    if (sum >= goal) return id;
-  }
-  return -1;
-}
-
-// Rows of one vocabulary with what is asked of them.
-struct Case {
-  std::vector<std::vector<float>> logits;
-  std::vector<SamplingParams> params;  // of each row
-};
-
-std::vector<std::int32_t> sample_on_device(const Case& work, const std::vector<SampleRow>& rows) {
-  const std::size_t vocab = work.logits.front().size();
-  std::vector<float> all;
-  for (const std::vector<float>& row : work.logits) all.insert(all.end(), row.begin(), row.end());
-  const DeviceBuffer<float> logits(all);
-  const DeviceBuffer<SampleRow> device_rows(rows);
-  const auto num_rows = static_cast<std::int32_t>(rows.size());
-  const auto vocab_size = static_cast<std::int32_t>(vocab);
-  DeviceBuffer<std::byte> workspace(sample_workspace_bytes(num_rows, vocab_size));
-  DeviceBuffer<std::int32_t> ids(rows.size());
-  sample_rows({logits.data(), vocab_size, device_rows.data(), workspace.data(), ids.data()}, num_rows, nullptr);
-  return ids.to_vector();
-}
-
-SampleRequest request_of(const Case& work, std::size_t row, std::int64_t position) {
-  SampleRequest request;
-  request.logit_row = static_cast<std::int32_t>(row);
-  request.params = &work.params[row];
-  request.sequence_index = static_cast<std::int32_t>(row % 3);
-  request.position = position;
-  return request;
-}
-
 // The device gives what the plain rule says. Returns in how many rows the host's sampler says something else.
-int check(const Case& work, std::int64_t position = 17) {
+int check(const SamplingCase& work, std::int64_t position = 17) {
   std::vector<SampleRow> rows;
   std::vector<std::int32_t> plain;
   int different = 0;
@@ -97,33 +30,6 @@ int check(const Case& work, std::int64_t position = 17) {
   return different;
 }
 
-SamplingParams random_params(std::mt19937& random) {
-  SamplingParams params;
-  const float temperatures[] = {1.0F, 0.7F, 0.1F, 2.0F, 10.0F, 1e-20F, 0.0F, 3.0e38F};
-  params.temperature = temperatures[random() % (random() % 2 == 0 ? 4 : 8)];
-  if (random() % 2 == 0) params.top_k = static_cast<std::int32_t>(1 + random() % (1U << (random() % 13U)));
-  if (random() % 2 == 0) params.top_p = static_cast<float>(1 + random() % 1000) / 1000.0F;
-  if (random() % 3 == 0) params.min_p = static_cast<float>(random() % 100) / (random() % 2 == 0 ? 100.0F : 10000.0F);
-  params.seed = random();
-  return params;
-}
-
-std::vector<float> random_logits(std::mt19937& random, std::size_t vocab) {
-  std::normal_distribution<float> normal;
-  const float spreads[] = {3.0F, 0.01F, 30.0F, 3.0F};
-  const float spread = spreads[random() % 4];
-  const auto kind = random() % 6;
-  std::vector<float> logits(vocab);
-  for (float& logit : logits) {
-    logit = spread * normal(random);
-    if (kind == 1) logit = std::round(logit);  // many equals
-    if (kind == 2 && random() % 3 == 0) logit = -kInfinity;
-    if (kind == 3 && random() % 50 == 0) logit = std::bit_cast<float>(random() % 2 == 0 ? 0x7fc00000U : 0xffc00000U);
-    if (kind == 4 && random() % 3 == 0) logit = random() % 2 == 0 ? 0.0F : -0.0F;
-  }
-  return logits;
-}
-
 // 10,000 rows: the plain rule and the host's sampler, of which none but ties within rounding may differ; some of them
 // on the device.
 TEST(SamplingTest, RandomRowsAreTheHosts) {
@@ -131,7 +37,7 @@ TEST(SamplingTest, RandomRowsAreTheHosts) {
   SamplerScratch scratch;
   int different = 0;
   for (int trial = 0; trial < 10000; ++trial) {
-    Case work;
+    SamplingCase work;
     work.logits.push_back(random_logits(random, 1 + random() % (1U << (1 + random() % 9U))));
     work.params.push_back(random_params(random));
     const SampleRequest request = request_of(work, 0, trial);
@@ -146,7 +52,7 @@ TEST(SamplingTest, SmallVocabularies) {
   std::mt19937 random(4);
   int different = 0;
   for (const std::size_t vocab : {1U, 2U, 3U, 31U, 64U, 257U, 1000U, 1023U}) {
-    Case work;
+    SamplingCase work;
     for (int row = 0; row < 50; ++row) {
       work.logits.push_back(random_logits(random, vocab));
       work.params.push_back(random_params(random));
@@ -161,7 +67,7 @@ TEST(SamplingTest, LargeVocabularies) {
   std::mt19937 random(5);
   int different = 0;
   for (const std::size_t vocab : {1028U, 5003U, 9000U, 20000U}) {
-    Case work;
+    SamplingCase work;
     for (int row = 0; row < 16; ++row) {
       work.logits.push_back(random_logits(random, vocab));
       work.params.push_back(random_params(random));
@@ -173,7 +79,7 @@ TEST(SamplingTest, LargeVocabularies) {
 
 // Cuts that end with the last of equals, where counting by ranges goes on from there.
 TEST(SamplingTest, CutsBetweenLevels) {
-  Case work;
+  SamplingCase work;
   std::vector<float> logits(6000);
   for (std::size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(i % 3);
   for (const std::int32_t top_k : {1999, 2000, 2001, 4000}) {
@@ -194,7 +100,7 @@ TEST(SamplingTest, CutsBetweenLevels) {
 // Flat rows: what top_k and top_p keep does not fit the list, so that both cuts end between equals or single keys.
 TEST(SamplingTest, CutsThatKeepMuch) {
   std::mt19937 random(6);
-  Case work;
+  SamplingCase work;
   for (const float spread : {0.0F, 0.001F, 0.7F, 1.0F}) {
     for (int kind = 0; kind < 4; ++kind) {
       std::vector<float> logits(6000);
@@ -214,7 +120,7 @@ TEST(SamplingTest, CutsThatKeepMuch) {
 
 TEST(SamplingTest, TheVocabularyOfGemma) {
   std::mt19937 random(7);
-  Case work;
+  SamplingCase work;
   for (int row = 0; row < 3; ++row) {
     std::normal_distribution<float> normal(0.0F, 4.0F);
     std::vector<float> logits(262144);
@@ -231,7 +137,7 @@ TEST(SamplingTest, TheVocabularyOfGemma) {
 
 TEST(SamplingTest, WhatIsNoNumber) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  Case work;
+  SamplingCase work;
   work.logits = {{nan, nan, nan, nan, nan},
                  {-kInfinity, nan, -kInfinity, -kInfinity, -kInfinity},
                  {-kInfinity, nan, -3.0e38F, -kInfinity, nan},
@@ -248,7 +154,7 @@ TEST(SamplingTest, WhatIsNoNumber) {
 
 // Forks share a row; a place of a padded batch has none.
 TEST(SamplingTest, RowsAreNamed) {
-  Case work;
+  SamplingCase work;
   work.logits = {{1.0F, 2.0F, 3.0F}, {9.0F, 2.0F, 3.0F}};
   const std::vector<SampleRow> rows{{.logit_row = 1},
                                     {.logit_row = -1, .temperature = 1.0F},
@@ -260,7 +166,7 @@ TEST(SamplingTest, RowsAreNamed) {
 
 TEST(SamplingTest, TheOrderOfThreadsDoesNotShow) {
   std::mt19937 random(8);
-  Case work;
+  SamplingCase work;
   for (int row = 0; row < 6; ++row) {
     work.logits.push_back(random_logits(random, 3001));
     work.params.push_back(random_params(random));
