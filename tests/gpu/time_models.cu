@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "engine/kernels/cuda/cuda_error.h"
 #include "tests/gpu/device_model.h"
 #include "tests/gpu/parts.h"
 #include "tests/support/gguf_writer.h"
