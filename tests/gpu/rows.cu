@@ -6,8 +6,8 @@
 #include "engine/kernels/cuda/rope_kv.h"
 #include "engine/kernels/cuda/row_ops.h"
 #include "tests/gpu/compare.h"
-#include "tests/gpu/device_buffer.h"
 #include "tests/gpu/parts.h"
+#include "tests/simt/either_buffer.h"
 
 namespace folio::gpu {
 namespace {
