@@ -11,10 +11,10 @@
 namespace folio::gpu {
 namespace {
 
-// The device's products are of bf16 or int8 rows and the CPU's of int8 rows: a mean difference of some percent of the
-// logits' own spread. A wrong kernel is off by all of it.
-constexpr double kAllowedShare = 0.1;
-constexpr double kAllowedArgmax = 0.8;
+// The device's products are of bf16 or int8 rows and the CPU's of int8 rows: on the tiny models tests/simt sees mean
+// differences of 0.8 to 1.5 % of the logits' own spread. A wrong kernel is off by all of it.
+constexpr double kAllowedShare = 0.05;
+constexpr double kAllowedArgmax = 0.85;
 
 ModelOptions small_options(bool deterministic = false) {
   ModelOptions options;
@@ -103,7 +103,7 @@ void check_graphs(Report& report, const GgufFile& file) {
   const auto with = load_on_device(file, small_options(), true);
   const auto without = load_on_device(file, small_options(), false);
   const std::vector<TokenId> tokens = random_tokens(*with, 64, 3);
-  for (const int sequences : {1, 5, 16}) {  // 5 is padded
+  for (const int sequences : {1, 5, 13}) {  // 13 are padded to 16
     const Decoded a = decode(*with, tokens, sequences, 20);
     const Decoded b = decode(*without, tokens, sequences, 20);
     const std::string name = "graphs, " + std::to_string(sequences) + " sequences";

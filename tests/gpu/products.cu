@@ -1,10 +1,9 @@
 // The two products: quantised weights by dp4a, equal to their twin to the bit, and cuBLASLt against double.
+#include "engine/kernels/cuda/bf16_weights.h"
+#include "engine/kernels/cuda/blas_matmul.h"
 #include "tests/gpu/compare.h"
 #include "tests/gpu/parts.h"
 #include "tests/simt/either_buffer.h"
-
-#include "engine/kernels/cuda/bf16_weights.h"
-#include "engine/kernels/cuda/blas_matmul.h"
 #include "tests/simt/quant_case.h"
 
 namespace folio::gpu {
