@@ -65,6 +65,16 @@ FOLIO_KERNEL(kFaultyThreads) faulty_kernel_kernel(Faulty work) {
     }
   }
   if (fault == Fault::kForeignMemory && thread == 0) *work.foreign = near;
+  if (fault == Fault::kWriteAfterReads) {
+    const bool positive = copied[0] > 0;
+    sync_warp();  // orders the readers of one warp alone
+    if (positive && thread == 63) copied[0] = near;
+  }
+  auto* bytes = reinterpret_cast<unsigned char*>(tile);
+  bytes[thread] = 1;
+  if (fault == Fault::kSharedByte && thread == 6) bytes[5] = 1;
+  sync_warp();
+  near += static_cast<float>(bytes[thread ^ 1] - 1);
   int at = first + thread + (fault == Fault::kWritePastEnd ? past : 0);
   if (fault == Fault::kCtasMeet && thread == 5) at = 5;
   if (fault == Fault::kCtasReadWrite && thread == 5) near += work.to[5];

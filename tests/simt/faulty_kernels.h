@@ -22,6 +22,8 @@ enum class Fault : std::uint8_t {
   kLaneElsewhere,     // in another shuffle
   kTakesDiffer,       // threads take pieces of different sizes
   kTooMuchShared,     // more than the launch gave
+  kWriteAfterReads,   // one writes what it and all others have read
+  kSharedByte,        // one writes a byte of another, in a word that four threads share
   kCtasMeet,          // two CTAs write one address
   kCtasReadWrite,     // one CTA reads what another writes
   kForeignMemory,     // a write to memory that is not the device's

@@ -39,14 +39,15 @@ void distribute_matrices(const std::array<const std::uint16_t*, 32>& rows, int l
   }
 }
 
-void multiply_add_warp(const std::array<const MmaLane*, 32>& lanes, bool bf16) {
+template <bool kBf16>
+void multiply_add_warp(const std::array<const MmaLane*, 32>& lanes) {
   float a[16][16];
   float b[16][8];
   float d[16][8];
-  const float* halves = half_values();
-  const auto value = [&](std::uint32_t bits) {
-    bits &= 0xffffU;
-    return bf16 ? std::bit_cast<float>(bits << 16) : halves[bits];
+  [[maybe_unused]] const float* halves = half_values();
+  const auto value = [halves](std::uint32_t bits) {
+    if constexpr (kBf16) return std::bit_cast<float>(bits << 16);
+    return halves[bits & 0xffffU];
   };
   for (int lane = 0; lane < 32; ++lane) {
     const MmaLane& from = *lanes[static_cast<std::size_t>(lane)];
@@ -70,5 +71,8 @@ void multiply_add_warp(const std::array<const MmaLane*, 32>& lanes, bool bf16) {
     for (int i = 0; i < 4; ++i) to[i] = d[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
   }
 }
+
+template void multiply_add_warp<false>(const std::array<const MmaLane*, 32>& lanes);
+template void multiply_add_warp<true>(const std::array<const MmaLane*, 32>& lanes);
 
 }  // namespace folio::simt

@@ -15,6 +15,7 @@ struct MmaLane {
   std::uint32_t b[2];
 };
 // d += a * b in all lanes. Each product is exact in float; the 16 of an element are added to d one by one by rising k.
-void multiply_add_warp(const std::array<const MmaLane*, 32>& lanes, bool bf16);
+template <bool kBf16>
+void multiply_add_warp(const std::array<const MmaLane*, 32>& lanes);
 
 }  // namespace folio::simt

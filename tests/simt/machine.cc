@@ -19,9 +19,15 @@ namespace folio::simt {
 
 Machine the_machine;
 
+namespace {
+bool same_text(const char* a, const char* b) {
+  return a == b || std::strcmp(a, b) == 0;
+}
+}  // namespace
+
 bool Place::same_as(const Place& other) const {
   return where.line() == other.where.line() && where.column() == other.where.column() &&
-         std::strcmp(where.file_name(), other.where.file_name()) == 0 && std::strcmp(operation, other.operation) == 0;
+         same_text(where.file_name(), other.where.file_name()) && same_text(operation, other.operation);
 }
 
 std::string Place::text() const {

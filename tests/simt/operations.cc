@@ -62,7 +62,7 @@ void combine_matrices(const Machine::Inputs& inputs) {
 
 template <bool kBf16>
 void combine_products(const Machine::Inputs& inputs) {
-  multiply_add_warp(as<MmaLane>(inputs), kBf16);
+  multiply_add_warp<kBf16>(as<MmaLane>(inputs));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <memory>
 #include <sstream>
 #include <stdexcept>
+#include <string_view>
 
 namespace folio::simt {
 namespace {
@@ -31,8 +32,9 @@ std::string output_of(const std::string& command) {
 }  // namespace
 
 std::string from_source_folder(const std::string& path) {
-  const std::size_t up = path.rfind("../");
-  return up == std::string::npos ? path : path.substr(up + 3);
+  constexpr std::string_view kSource = FOLIO_SIMT_SOURCE_DIR;
+  if (const std::size_t up = path.rfind("../"); up != std::string::npos) return path.substr(up + 3);
+  return path.starts_with(kSource) ? path.substr(kSource.size()) : path;
 }
 
 std::vector<std::string> source_lines(const std::vector<const void*>& sites) {

@@ -6,7 +6,8 @@
 
 namespace folio::simt {
 
-// A file's path from the source folder, which compilers and ccache may give as "build/../tests/x.cc".
+// A path from the source folder of what compilers give as "/where/it/is/tests/x.cc" and, with ccache, as
+// "../tests/x.cc".
 std::string from_source_folder(const std::string& path);
 
 // "engine/kernels/cuda/x.cu:12" for return addresses of calls: the innermost line of inlined code that is not in
