@@ -240,6 +240,9 @@ class Completion(unittest.TestCase):
         self.assertEqual(self.complete("completion", ""), ["--help", "bash"])
         self.assertEqual(self.complete("bench", "--api", ""), ["grpc", "openai"])
         self.assertEqual(self.complete("bench", "--arrivals", "p"), ["poisson"])
+        self.assertEqual(self.complete("plan", "--dtype", ""), ["f32", "f16", "bf16", "int8"])
+        self.assertEqual(self.complete("plan", ""), [])  # bash itself then offers files
+        self.assertEqual(self.complete("plan", "--mem"), ["--memory"])
         self.assertEqual(self.complete("bench", "sweep", "--over", ""), ["concurrency", "rate"])
         self.assertEqual(self.complete("generate", "--max"), ["--max-tokens"])
         self.assertEqual(self.complete("chat", "--address", "host:1", "--sys"), ["--system"])

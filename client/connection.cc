@@ -1,0 +1,147 @@
+#include "client/connection.h"
+
+#include <grpc/support/log.h>
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+#include <string_view>
+
+#include "client/api_key.h"
+#include "client/command_error.h"
+#include "client/text.h"
+
+namespace folio::client {
+namespace {
+
+constexpr int kMaxResponseBytes = 256 << 20;
+
+std::string read_file(const std::string& flag, const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored)) text << file.rdbuf();
+  if (!file || !text || text.view().empty()) throw std::runtime_error(flag + " " + path + ": cannot be read");
+  return text.str();
+}
+
+// Whether the PEM text has a certificate, or a private key, as its first thing of that kind. gRPC would only say so
+// when it connects, and not which file it was.
+bool has_certificate(const std::string& pem) {
+  const std::unique_ptr<BIO, decltype(&BIO_free)> bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())),
+                                                      BIO_free);
+  const std::unique_ptr<X509, decltype(&X509_free)> found(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr),
+                                                          X509_free);
+  ERR_clear_error();
+  return found != nullptr;
+}
+
+bool has_private_key(const std::string& pem) {
+  const std::unique_ptr<BIO, decltype(&BIO_free)> bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())),
+                                                      BIO_free);
+  // Nobody can be asked for a pass phrase here.
+  const auto no_pass_phrase = [](char*, int, int, void*) { return -1; };
+  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> found(
+      PEM_read_bio_PrivateKey(bio.get(), nullptr, no_pass_phrase, nullptr), EVP_PKEY_free);
+  ERR_clear_error();
+  return found != nullptr;
+}
+
+std::string read_certificate(const std::string& flag, const std::string& path) {
+  std::string pem = read_file(flag, path);
+  if (!has_certificate(pem)) throw std::runtime_error(flag + " " + path + ": no PEM certificate in it");
+  return pem;
+}
+
+std::shared_ptr<grpc::ChannelCredentials> credentials(const Connection& connection) {
+  if (connection.tls_ca.empty()) return grpc::InsecureChannelCredentials();
+  grpc::SslCredentialsOptions options;
+  options.pem_root_certs = read_certificate("--tls-ca", connection.tls_ca);
+  if (!connection.tls_cert.empty()) {
+    options.pem_cert_chain = read_certificate("--tls-cert", connection.tls_cert);
+    options.pem_private_key = read_file("--tls-key", connection.tls_key);
+    if (!has_private_key(options.pem_private_key)) {
+      throw std::runtime_error("--tls-key " + connection.tls_key +
+                               ": no PEM private key in it, or one with a pass phrase");
+    }
+  }
+  return grpc::SslCredentials(options);
+}
+
+bool is_port(std::string_view port) {
+  return !port.empty() && port.size() <= 5 &&
+         std::all_of(port.begin(), port.end(), [](char c) { return c >= '0' && c <= '9'; }) &&
+         std::stoi(std::string(port)) >= 1 && std::stoi(std::string(port)) <= 65535;
+}
+
+// HOST:PORT; an IPv6 address is in brackets.
+void check_address(const Connection& connection) {
+  const std::string& address = connection.address;
+  const auto refuse = [&](const std::string& why) {
+    return UsageError(connection.address_flag + " '" + printable(repaired(address)) + "': " + why);
+  };
+  if (address.find("://") != std::string::npos) {
+    throw refuse("must be HOST:PORT; a URL is one for bench --api openai alone");
+  }
+  const std::size_t colon = address.rfind(':');
+  if (colon == std::string::npos || colon == 0) throw refuse("must be HOST:PORT");
+  const std::string_view host = std::string_view(address).substr(0, colon);
+  if (!is_port(std::string_view(address).substr(colon + 1))) {
+    throw refuse("must be HOST:PORT with a port from 1 to 65535");
+  }
+  const bool in_brackets = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  const auto is_odd = [](char c) { return static_cast<unsigned char>(c) <= 0x20 || c == 0x7F || c == '/' || c == '%'; };
+  if ((host.find(':') != std::string_view::npos && !in_brackets) || std::any_of(host.begin(), host.end(), is_odd)) {
+    throw refuse("must be HOST:PORT, with an IPv6 address in brackets");
+  }
+}
+
+}  // namespace
+
+void Connection::add_to(CLI::App& app) {
+  app.add_option("--address", address, "host:port of the server")->capture_default_str();
+  add_security_to(app);
+}
+
+void Connection::add_security_to(CLI::App& app) {
+  app.add_option("--api-key", api_key, "API key; better in the environment: a command line is seen by all")
+      ->envname("FOLIO_API_KEY");
+  auto* ca = app.add_option("--tls-ca", tls_ca, "speak TLS, with a server certified by these authorities (PEM file)");
+  auto* cert = app.add_option("--tls-cert", tls_cert, "our own certificate (PEM file)")->needs(ca);
+  auto* key = app.add_option("--tls-key", tls_key, "its private key (PEM file)")->needs(cert);
+  cert->needs(key);
+  for (CLI::Option* file : {ca, cert, key}) file->type_name("FILE");
+}
+
+void Connection::authorize(grpc::ClientContext& context) const {
+  if (!api_key.empty()) context.AddMetadata("authorization", "Bearer " + api_key);
+}
+
+std::shared_ptr<grpc::Channel> make_channel(const Connection& connection, bool own) {
+  check_address(connection);
+  check_api_key(connection.api_key, /*ascii_only=*/true);
+  grpc::ChannelArguments arguments;
+  if (own) arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
+  arguments.SetMaxReceiveMessageSize(kMaxResponseBytes);
+  return grpc::CreateCustomChannel(connection.address, credentials(connection), arguments);
+}
+
+void silence_grpc() {
+  if (std::getenv("GRPC_VERBOSITY") != nullptr) return;
+  gpr_set_log_function([](gpr_log_func_args* line) {
+    if (std::string_view(line->message).find("assertion failed") == std::string_view::npos) return;
+    std::fprintf(stderr, "%s:%d: %s\n", line->file, line->line, line->message);
+  });
+}
+
+}  // namespace folio::client
