@@ -33,45 +33,42 @@ std::string read_file(const std::string& flag, const std::string& path) {
   return text.str();
 }
 
-// Whether the PEM text has a certificate, or a private key, as its first thing of that kind. gRPC would only say so
-// when it connects, and not which file it was.
-bool has_certificate(const std::string& pem) {
-  const std::unique_ptr<BIO, decltype(&BIO_free)> bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())),
-                                                      BIO_free);
-  const std::unique_ptr<X509, decltype(&X509_free)> found(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr),
-                                                          X509_free);
-  ERR_clear_error();
-  return found != nullptr;
+using Bio = std::unique_ptr<BIO, decltype(&BIO_free)>;
+using Certificate = std::unique_ptr<X509, decltype(&X509_free)>;
+using PrivateKey = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
+
+Bio bio_of(const std::string& pem) {
+  return {BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())), BIO_free};
 }
 
-bool has_private_key(const std::string& pem) {
-  const std::unique_ptr<BIO, decltype(&BIO_free)> bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())),
-                                                      BIO_free);
+// The text's first certificate. gRPC would only say that there is none when it connects, and not in which file.
+Certificate first_certificate(const std::string& pem, const std::string& flag, const std::string& path) {
+  Certificate found(PEM_read_bio_X509(bio_of(pem).get(), nullptr, nullptr, nullptr), X509_free);
+  ERR_clear_error();
+  if (!found) throw std::runtime_error(flag + " " + path + ": no PEM certificate in it");
+  return found;
+}
+
+void check_private_key(const std::string& pem, const std::string& path, const Certificate& certificate) {
   // Nobody can be asked for a pass phrase here.
   const auto no_pass_phrase = [](char*, int, int, void*) { return -1; };
-  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> found(
-      PEM_read_bio_PrivateKey(bio.get(), nullptr, no_pass_phrase, nullptr), EVP_PKEY_free);
+  const PrivateKey key(PEM_read_bio_PrivateKey(bio_of(pem).get(), nullptr, no_pass_phrase, nullptr), EVP_PKEY_free);
+  const bool belongs = key && X509_check_private_key(certificate.get(), key.get()) == 1;
   ERR_clear_error();
-  return found != nullptr;
-}
-
-std::string read_certificate(const std::string& flag, const std::string& path) {
-  std::string pem = read_file(flag, path);
-  if (!has_certificate(pem)) throw std::runtime_error(flag + " " + path + ": no PEM certificate in it");
-  return pem;
+  if (!key) throw std::runtime_error("--tls-key " + path + ": no PEM private key in it, or one with a pass phrase");
+  if (!belongs) throw std::runtime_error("--tls-key " + path + ": is not the key of --tls-cert");
 }
 
 std::shared_ptr<grpc::ChannelCredentials> credentials(const Connection& connection) {
   if (connection.tls_ca.empty()) return grpc::InsecureChannelCredentials();
   grpc::SslCredentialsOptions options;
-  options.pem_root_certs = read_certificate("--tls-ca", connection.tls_ca);
+  options.pem_root_certs = read_file("--tls-ca", connection.tls_ca);
+  first_certificate(options.pem_root_certs, "--tls-ca", connection.tls_ca);
   if (!connection.tls_cert.empty()) {
-    options.pem_cert_chain = read_certificate("--tls-cert", connection.tls_cert);
+    options.pem_cert_chain = read_file("--tls-cert", connection.tls_cert);
     options.pem_private_key = read_file("--tls-key", connection.tls_key);
-    if (!has_private_key(options.pem_private_key)) {
-      throw std::runtime_error("--tls-key " + connection.tls_key +
-                               ": no PEM private key in it, or one with a pass phrase");
-    }
+    check_private_key(options.pem_private_key, connection.tls_key,
+                      first_certificate(options.pem_cert_chain, "--tls-cert", connection.tls_cert));
   }
   return grpc::SslCredentials(options);
 }

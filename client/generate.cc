@@ -26,7 +26,7 @@ void print_rest(const v1::GenerateResponse& whole) {
 
 constexpr std::size_t kMaxPromptBytes = 64U << 20;  // more than a server takes in a request
 
-// All of it, or what is above the limit's first byte. False: it cannot be read.
+// All of it, or a little more than the limit. False: it cannot be read.
 bool read_all(std::istream& in, std::string& out) {
   char buffer[1 << 16];
   while (out.size() <= kMaxPromptBytes && (in.read(buffer, sizeof buffer) || in.gcount() > 0)) {

@@ -26,7 +26,7 @@ bool is_same_file(const std::string& a, const std::string& b) {
   return fs::weakly_canonical(a, ignored) == fs::weakly_canonical(b, ignored);
 }
 
-// One would destroy the other.
+// Names that mean files, and no two of them the same: one would destroy the other.
 void check_files(const BenchOptions& options) {
   const std::pair<const char*, const std::string*> files[] = {{"--trace", &options.trace_file},
                                                               {"--records", &options.records_file},
@@ -34,6 +34,7 @@ void check_files(const BenchOptions& options) {
                                                               {"--csv", &options.csv_file},
                                                               {"--plot", &options.plot_file}};
   for (const auto& [name, path] : files) {
+    if (*path == "-") throw CLI::ValidationError(name, "'-' is no file; /dev/stdin and /dev/stdout have names");
     for (const auto& [other, other_path] : files) {
       if (name == other) break;
       if (path->empty() || other_path->empty() || !is_same_file(*path, *other_path)) continue;

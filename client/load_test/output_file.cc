@@ -8,12 +8,9 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "client/command_error.h"
-
 namespace folio::client {
 
 OutputFile::OutputFile(const std::string& path) : path_(path) {
-  if (path == "-") throw UsageError("-: is no file; /dev/stdout is the standard output");
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
   if (fd < 0) fail();
   file_.reset(fdopen(fd, "w"));  // truncates nothing

@@ -140,11 +140,15 @@ TEST(Connection, TlsFilesAreNamedByTheirFlags) {
   EXPECT_EQ(refusal_of(connection), "--tls-ca " + folder.path("") + ": cannot be read");
   connection.tls_ca = folder.write("ca.pem", "127.0.0.1 localhost\n");
   EXPECT_EQ(refusal_of(connection), "--tls-ca " + connection.tls_ca + ": no PEM certificate in it");
-  connection.tls_ca = folder.write("made.pem", test::make_authority("ours").certificate);
+  const test::Certified ours = test::make_authority("ours");
+  connection.tls_ca = folder.write("made.pem", ours.certificate);
   EXPECT_EQ(refusal_of(connection), "");
-  connection.tls_cert = connection.tls_ca;
-  connection.tls_key = connection.tls_ca;
+  connection.tls_cert = connection.tls_key = connection.tls_ca;
   EXPECT_THAT(refusal_of(connection), StartsWith("--tls-key " + connection.tls_key + ": no PEM private key in it"));
+  connection.tls_key = folder.write("other.key", test::make_authority("other").key);
+  EXPECT_EQ(refusal_of(connection), "--tls-key " + connection.tls_key + ": is not the key of --tls-cert");
+  connection.tls_key = folder.write("ours.key", ours.key);
+  EXPECT_EQ(refusal_of(connection), "");
 }
 
 TEST(Failures, NameTheFlagThatSaysTheAddress) {

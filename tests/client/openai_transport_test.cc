@@ -268,12 +268,7 @@ TEST(OpenAiTransport, APortOfAnotherKindIsGuessed) {
   const auto no_http = failure_of([&] { transport_to(grpc)->model(); });
   EXPECT_EQ(no_http.first, client::kExitNoServer);
   EXPECT_THAT(no_http.second, HasSubstr("it may speak gRPC (without --api openai)"));
-  const MockHttpServer plain([](const MockRequest&, MockPeer& peer) { peer.send(response(400, "text/plain", "no")); });
-  client::Connection connection = connection_to(plain);
-  connection.address = "https://" + connection.address;
-  const auto no_tls = failure_of([&] { make_openai_transport(connection, 1)->model(); });
-  EXPECT_EQ(no_tls.first, client::kExitNoServer);
-  EXPECT_THAT(no_tls.second, HasSubstr("it may speak no TLS"));
+  client::Connection connection;
   connection.address = "nobody.invalid:80";
   EXPECT_EQ(failure_of([&] { make_openai_transport(connection, 1); }).first, client::kExitNoServer);
   connection.address = "nobody";

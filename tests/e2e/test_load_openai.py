@@ -139,6 +139,15 @@ class LoadOpenAi(unittest.TestCase):
                               preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40)))
         self.assertRegex(done.stdout, r"connection: \d+, first: too many open files: .* ulimit -n allows 40")
 
+    def test_tls_where_there_is_none(self):
+        server = Mock([stream(GOOD)])
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        done = subprocess.run([CLIENT, "bench", "--api", "openai", "--address", f"https://127.0.0.1:{server.server_port}"],
+                              capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, 4)
+        self.assertIn("it may speak no TLS (then: http://, without --tls-ca)", done.stderr)
+
     def test_nothing_good_is_no_data(self):
         code, summary = self.bench([stream(DONE), cut], 8)
         self.assertEqual(code, 1)

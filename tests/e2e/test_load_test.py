@@ -14,7 +14,7 @@ import time
 import unittest
 import xml.etree.ElementTree
 
-from support import SMOLLM2, ServerCase
+from support import SMOLLM2, TINY, Server, ServerCase
 
 CLIENT = os.environ["FOLIO_CLIENT"]
 
@@ -160,9 +160,15 @@ class LoadTest(ServerCase):
             self.server.wait_idle()
 
     def test_answers_that_the_context_ends_are_told(self):
-        summary, _ = self.bench("--num-requests", 2, "--prompt-tokens", 8100, "--output-tokens", 200)
-        self.assertEqual((summary["num_ok"], summary["num_short"]), (2, 2))
-        self.assertEqual(summary["output_tokens"] + summary["num_missing_tokens"], 400)
+        server = Server(TINY, "--kv-blocks", "64", "--threads", "1", "--max-context", "128")
+        try:
+            for api, port in (("grpc", server.port), ("openai", server.http_port)):
+                summary, _ = self.bench("--num-requests", 4, "--prompt-tokens", 16, "--output-tokens", 500, "--api", api,
+                                        address=f"127.0.0.1:{port}")
+                self.assertEqual((summary["num_ok"], summary["num_short"]), (4, 4), api)
+                self.assertEqual(summary["output_tokens"] + summary["num_missing_tokens"], 4 * 500, api)
+        finally:
+            self.assertEqual(server.close(), 0)
 
     def test_signals_while_the_server_hangs(self):
         for signals, code in (((signal.SIGINT,), 130), ((signal.SIGTERM,), 143), ((signal.SIGINT, signal.SIGINT), 130)):
@@ -255,7 +261,7 @@ class LoadTest(ServerCase):
         for flags, complaint in ((("--rate", "5", "--concurrency", "2"), "--rate excludes --concurrency"),
                                  (("--prompt-tokens", "normal:5"), "--prompt-tokens: 'normal' is not one of"),
                                  (("--goodput", "x:1"), "--goodput: 'x' is not one of"),
-                                 (("--json", "-"), "-: is no file; /dev/stdout is the standard output"),
+                                 (("--json", "-"), "--json: '-' is no file; /dev/stdin and /dev/stdout"),
                                  (("sweep", "--from", "8", "--most", "4"), "--from: 8 is above --most, 4"),
                                  (("sweep", "--points", "1.5"), "--points: a concurrency is a whole number")):
             done = subprocess.run(self.command(*flags), capture_output=True, text=True, timeout=30)
