@@ -23,6 +23,7 @@ namespace folio::bench {
 namespace {
 
 constexpr double kMiB = 1024 * 1024;
+constexpr int kWarmUpPrompt = 16, kWarmUpTokens = 4;
 
 struct Options {
   ModelFlags model;
@@ -82,7 +83,8 @@ void KvBench::measure_machine() {
 void KvBench::run_model(const std::string& name, const std::string& path) {
   ModelOptions options = options_.model.options;
   const std::int64_t longest = *std::max_element(options_.lengths.begin(), options_.lengths.end());
-  options.kv_blocks = (longest + options_.steps + 1 + options.block_size - 1) / options.block_size;
+  const std::int64_t tokens = std::max<std::int64_t>(longest + options_.steps, kWarmUpPrompt + kWarmUpTokens);
+  options.kv_blocks = (tokens + 1 + options.block_size - 1) / options.block_size;
   const GgufFile file(path);
   const LoadedModel loaded = load_model(file, options);
   const PassCosts costs(file, loaded.info);
@@ -111,7 +113,8 @@ void KvBench::run_model(const std::string& name, const std::string& path) {
     if (figures.compute_bound_from > 0) row["compute_bound_from"] = figures.compute_bound_from;
   }
   table_.print(row);
-  generate_with_cache(*loaded.model, std::vector<TokenId>(16, 1), 4);  // touches what is used first
+  // Touches what is used first.
+  generate_with_cache(*loaded.model, std::vector<TokenId>(kWarmUpPrompt, 1), kWarmUpTokens);
   for (const std::int64_t length : options_.lengths) run_length(*loaded.model, costs, length, figures);
   all_.push_back(std::move(figures));
 }

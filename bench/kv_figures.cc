@@ -56,7 +56,7 @@ std::string kv_plots(const std::string& title, const std::vector<KvFigures>& mod
   if (!models.empty() && models[0].compute_bound_from > 0) {
     intensity.marks.emplace_back(
         models[0].compute_bound_from,
-        "a prompt of " + std::to_string(models[0].compute_bound_from) + " tokens: computing is the limit from here on");
+        "from a prompt of " + std::to_string(models[0].compute_bound_from) + " on, computing is the limit");
   }
   return client::to_svg(title, {std::move(speed), std::move(work), std::move(memory), std::move(intensity)});
 }

@@ -8,7 +8,7 @@
 
 #include "bench/requests.h"
 #include "bench/table.h"
-#include "client/number_range.h"
+#include "client/flag_checks.h"
 
 namespace folio::bench {
 namespace {

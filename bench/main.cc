@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
+#include <string>
 
 #include "bench/kv_cache.h"
 #include "bench/load.h"
@@ -10,9 +11,11 @@
 #include "bench/schedule.h"
 #include "bench/stall.h"
 #include "bench/throughput.h"
+#include "client/flag_checks.h"
 
 int main(int argc, char** argv) {
   using namespace folio::bench;
+  namespace client = folio::client;
   CLI::App app("folio-bench: measures the engine without a network");
   app.require_subcommand(1);
   add_throughput_command(app);
@@ -22,6 +25,10 @@ int main(int argc, char** argv) {
   add_memory_command(app);
   add_stall_command(app);
   add_schedule_command(app);
+  if (const std::string wrong = client::wrong_command(app, argc, argv); !wrong.empty()) {
+    std::fprintf(stderr, "folio-bench: %s\n", wrong.c_str());
+    return 2;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& end) {

@@ -12,8 +12,12 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, bool required) {
   command.add_option("--model", flags.path, "GGUF file")->required(required)->check(CLI::ExistingFile);
   command.add_option("--threads", flags.options.num_threads, "0: the cores this process may use")
       ->check(CLI::Range(0, 1024));
-  command.add_option("--isa", flags.options.isa, "auto, avx512bf16, avx512, avx2, scalar")->capture_default_str();
-  command.add_option("--kv-dtype", flags.options.kv_dtype, "f16, bf16, int8, f32")->capture_default_str();
+  command.add_option("--isa", flags.options.isa, "level of instructions")
+      ->check(CLI::IsMember({"auto", "avx512bf16", "avx512", "avx2", "scalar"}))
+      ->capture_default_str();
+  command.add_option("--kv-dtype", flags.options.kv_dtype, "of K and V")
+      ->check(CLI::IsMember({"f16", "bf16", "int8", "f32"}))
+      ->capture_default_str();
   command.add_option("--block-size", flags.options.block_size)
       ->check(CLI::IsMember({16, 32, 64, 128, 256}))
       ->capture_default_str();

@@ -6,7 +6,7 @@
 
 #include "bench/requests.h"
 #include "bench/table.h"
-#include "client/number_range.h"
+#include "client/flag_checks.h"
 #include "client/statistics.h"
 
 namespace folio::bench {

@@ -10,8 +10,8 @@ namespace {
 constexpr std::size_t kMinWidth = 8;
 
 // Right-aligned; wider than its column when it has to be.
-void print_cell(const std::string& text, const std::string& name) {
-  std::printf("%*s  ", static_cast<int>(std::max(kMinWidth, name.size())), text.c_str());
+void print_cell(const std::string& text, std::size_t width) {
+  std::printf("%*s  ", static_cast<int>(width), text.c_str());
 }
 
 std::string text(const Row& value) {
@@ -33,11 +33,16 @@ void Table::print(const Row& row) {
     std::vector<std::string> names;
     for (const auto& item : row.items()) names.push_back(item.key());
     if (names != names_) {
-      for (const std::string& name : names) print_cell(name, name);
-      std::printf("\n");
       names_ = names;
+      widths_.clear();
+      for (const auto& item : row.items()) {
+        widths_.push_back(std::max({kMinWidth, item.key().size(), text(item.value()).size()}));
+      }
+      for (std::size_t i = 0; i < names_.size(); ++i) print_cell(names_[i], widths_[i]);
+      std::printf("\n");
     }
-    for (const auto& item : row.items()) print_cell(text(item.value()), item.key());
+    std::size_t column = 0;
+    for (const auto& item : row.items()) print_cell(text(item.value()), widths_[column++]);
     std::printf("\n");
   }
   std::fflush(stdout);

@@ -19,6 +19,7 @@ class Table {
  private:
   const bool json_;
   std::vector<std::string> names_;
+  std::vector<std::size_t> widths_;  // of their columns, by the first row as well
 };
 
 }  // namespace folio::bench

@@ -100,10 +100,14 @@ int run_chat(const ChatOptions& options, Interrupts& interrupts) {
     std::fprintf(stderr, "folio-client: chat: --n: a conversation goes on from one answer\n");
     return kExitUsage;
   }
-  if (refuse(options.system, "--system") || refuse(options.message, "the message")) return kExitUsage;
+  if (refuse(options.system, "--system") || refuse(options.message.value_or(""), "the message")) return kExitUsage;
+  if (options.message && options.message->empty()) {
+    std::fprintf(stderr, "folio-client: chat: the message is empty; without one there is a conversation\n");
+    return kExitUsage;
+  }
   Conversation conversation(options);
   std::unique_ptr<LineReader> lines;
-  if (options.message.empty()) lines = make_line_reader(HistoryFile::default_path());
+  if (!options.message) lines = make_line_reader(HistoryFile::default_path());
   std::atomic<bool> leaving{false};
   bool was_told = false;  // of the signal thread: the last Ctrl-C stopped nothing
   interrupts.on_interrupt([&](int signal, int) {
@@ -121,7 +125,7 @@ int run_chat(const ChatOptions& options, Interrupts& interrupts) {
     if (std::exchange(was_told, true)) _exit(128 + signal);
     std::fprintf(stderr, "\n(/exit or Ctrl-D leaves)\n");
   });
-  int exit_code = lines ? converse(conversation, *lines, leaving) : ask(options.message, conversation, false);
+  int exit_code = lines ? converse(conversation, *lines, leaving) : ask(*options.message, conversation, false);
   if (!lines && exit_code == kExitOk && conversation.was_stopped()) exit_code = kExitInterrupted;
   interrupts.on_interrupt(nullptr);
   return exit_code;

@@ -1,5 +1,6 @@
 // folio-client chat: a conversation on the terminal, with its history.
 #pragma once
+#include <optional>
 #include <string>
 
 #include "client/common.h"
@@ -8,8 +9,8 @@ namespace folio::client {
 
 struct ChatOptions {
   Connection connection;
-  std::string system;   // empty: none
-  std::string message;  // one turn with this message; empty: a conversation read from the standard input
+  std::string system;                  // empty: none
+  std::optional<std::string> message;  // one turn with this message; none: a conversation from the standard input
   bool stats = false;
   bool json = false;  // each answer as one JSON object a line
   RequestFlags flags;

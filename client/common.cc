@@ -5,37 +5,22 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
-#include <fstream>
-#include <sstream>
-#include <stdexcept>
+#include <limits>
 #include <utility>
 
+#include "client/flag_checks.h"
 #include "client/text.h"
 
 namespace folio::client {
 namespace {
 
 constexpr int kWakeSignal = SIGUSR1;  // ends the signal thread
-constexpr int kMaxResponseBytes = 256 << 20;
-
-std::string read_file(const std::string& path) {
-  if (path.empty()) return "";
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file || !text) throw std::runtime_error(path + ": cannot be read");
-  return text.str();
-}
-
-std::shared_ptr<grpc::ChannelCredentials> credentials(const Connection& connection) {
-  if (connection.tls_ca.empty()) return grpc::InsecureChannelCredentials();
-  grpc::SslCredentialsOptions options;
-  options.pem_root_certs = read_file(connection.tls_ca);
-  options.pem_cert_chain = read_file(connection.tls_cert);
-  options.pem_private_key = read_file(connection.tls_key);
-  return grpc::SslCredentials(options);
-}
+// A second signal so soon is the same press of a key, or the same hand: a terminal and coreutils' timeout signal a
+// process and then its group, or the other way round.
+constexpr auto kSamePress = std::chrono::milliseconds(100);
 
 sigset_t interrupt_signals() {
   sigset_t signals;
@@ -48,54 +33,31 @@ sigset_t interrupt_signals() {
 
 }  // namespace
 
-void Connection::add_to(CLI::App& app) {
-  app.add_option("--address", address, "host:port of the server")->capture_default_str();
-  add_security_to(app);
-}
-
-void Connection::add_security_to(CLI::App& app) {
-  app.add_option("--api-key", api_key, "API key; better in the environment: a command line is seen by all")
-      ->envname("FOLIO_API_KEY");
-  auto* ca = app.add_option("--tls-ca", tls_ca, "speak TLS, with a server certified by these authorities (PEM file)");
-  auto* cert = app.add_option("--tls-cert", tls_cert, "our own certificate (PEM file)")->needs(ca);
-  auto* key = app.add_option("--tls-key", tls_key, "its private key (PEM file)")->needs(cert);
-  cert->needs(key);
-  for (CLI::Option* file : {ca, cert, key}) file->type_name("FILE");
-}
-
-void Connection::authorize(grpc::ClientContext& context) const {
-  if (!api_key.empty()) context.AddMetadata("authorization", "Bearer " + api_key);
-}
-
-std::shared_ptr<grpc::Channel> make_channel(const Connection& connection, bool own) {
-  grpc::ChannelArguments arguments;
-  if (own) arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
-  arguments.SetMaxReceiveMessageSize(kMaxResponseBytes);
-  return grpc::CreateCustomChannel(connection.address, credentials(connection), arguments);
-}
-
 void RequestFlags::add_to(CLI::App& app) {
-  app.add_option("--model", model, "model name (default: the one served)");
+  CLI::Option* const json = app.get_option("--json");
+  app.add_option("--model", model, "model name (default: the one served)")->check(utf8());
   app.add_option("--temperature", temperature, "0: greedy (server's default 1)");
-  app.add_option("--top-k", top_k, "keep the k best tokens");
+  app.add_option("--top-k", top_k, "keep the k best tokens (0: all)")
+      ->check(CLI::Range(0, std::numeric_limits<int>::max()));
   app.add_option("--top-p", top_p, "keep the best tokens with this probability together");
   app.add_option("--min-p", min_p, "keep tokens of at least this share of the best one's probability");
   app.add_option("--repetition-penalty", repetition_penalty, "above 1: tokens of prompt and output are less likely");
   app.add_option("--presence-penalty", presence_penalty, "subtracted once from tokens of the output");
   app.add_option("--frequency-penalty", frequency_penalty, "subtracted for each time that a token is in the output");
-  app.add_option("--seed", seed, "the same seed gives the same answer");
+  app.add_option("--seed", seed, "the same seed gives the same answer")->check(not_negative());
   app.add_option("--max-tokens", max_tokens, "output tokens at most (default: the rest of the context)");
-  app.add_option("--stop", stop, "end before this text; may be given several times")->allow_extra_args(false);
+  app.add_option("--stop", stop, "end before this text; may be given several times")
+      ->allow_extra_args(false)
+      ->check(utf8());
   app.add_option("--n", n, "number of answers");
-  app.add_option("--logprobs", logprobs, "log probabilities of this many best tokens (in --json)");
-  app.add_option("--prompt-logprobs", prompt_logprobs, "likewise for the tokens of the prompt (in --json)");
+  app.add_option("--logprobs", logprobs, "log probabilities of this many best tokens (in --json)")->needs(json);
+  app.add_option("--prompt-logprobs", prompt_logprobs, "likewise for the tokens of the prompt (in --json)")
+      ->needs(json);
   app.add_flag("--echo", echo, "the prompt's text in front of the answer's");
   app.add_flag("--ignore-eos", ignore_eos, "end tokens are ordinary tokens");
   app.add_option("--time-limit-ms", time_limit_ms, "end after this time");
-  app.add_option("--tenant", tenant, "whose share of the server this takes");
-  app.add_option("--salt", salt, "share cached prefixes only with requests of this salt");
+  app.add_option("--tenant", tenant, "whose share of the server this takes")->check(utf8());
+  app.add_option("--salt", salt, "share cached prefixes only with requests of this salt")->check(utf8());
   app.add_option("--pin-ms", pin_ms, "hold the prompt's blocks in the server's cache for this long");
   app.add_flag("--no-cache", no_cache, "neither read nor fill the prefix cache");
 }
@@ -155,12 +117,18 @@ void Interrupts::on_interrupt(Callback callback) {
 
 void Interrupts::watch() {
   const sigset_t signals = interrupt_signals();
+  int last = 0;  // the signal that counted
+  std::chrono::steady_clock::time_point last_at;
   while (true) {
     int number = 0;
     if (sigwait(&signals, &number) != 0) continue;
     const std::lock_guard lock(mutex_);
     if (quit_) return;
     if (number == kWakeSignal) continue;  // not ours
+    const auto now = std::chrono::steady_clock::now();
+    if (number == last && now - last_at < kSamePress) continue;
+    last = number;
+    last_at = now;
     ++count_;
     if (callback_) {
       callback_(number, count_);
@@ -209,6 +177,12 @@ void print_stats(const v1::GenerateResponse& response) {
                static_cast<long long>(usage.output_tokens()), static_cast<unsigned long long>(response.seed()),
                ends.c_str(), timings.queue_ms(), timings.prefill_ms(), timings.ttft_ms(), timings.decode_ms(), rate,
                timings.peak_blocks(), timings.num_preemptions(), static_cast<long long>(timings.recomputed_tokens()));
+}
+
+void print_cut(const v1::GenerateResponse& response) {
+  const auto is_cut = [](const v1::Output& output) { return output.finish_reason() == v1::FINISH_REASON_DEADLINE; };
+  if (std::none_of(response.outputs().begin(), response.outputs().end(), is_cut)) return;
+  std::fprintf(stderr, "folio-client: the time limit (--time-limit-ms) ended the answer before its own end\n");
 }
 
 void join(const v1::GenerateChunk& chunk, v1::GenerateResponse& response) {

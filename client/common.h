@@ -1,11 +1,10 @@
-// What the commands of folio-client share: the channel, sampling flags, Ctrl-C, and words for errors.
+// What the commands of folio-client share: sampling flags, Ctrl-C, and what they print.
 #pragma once
 #include <grpcpp/grpcpp.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -13,36 +12,11 @@
 #include <thread>
 #include <vector>
 
+#include "client/command_error.h"
+#include "client/connection.h"
 #include "folio/v1/generation.grpc.pb.h"
 
 namespace folio::client {
-
-// Exit codes: docs/client.md has the table.
-inline constexpr int kExitOk = 0;
-inline constexpr int kExitFailed = 1;
-inline constexpr int kExitUsage = 2;     // a wrong command line, or a prompt that is not UTF-8
-inline constexpr int kExitNoServer = 4;  // nobody there, or not ready
-inline constexpr int kExitRefused = 5;   // the server said no
-inline constexpr int kExitInterrupted = 130;
-
-inline constexpr const char* kDefaultAddress = "127.0.0.1:50051";
-inline constexpr const char* kDefaultControlAddress = "127.0.0.1:50052";
-
-// How to reach a server and what to show at its door.
-struct Connection {
-  std::string address = kDefaultAddress;
-  std::string api_key;                    // empty: none
-  std::string tls_ca, tls_cert, tls_key;  // paths of PEM files; empty: in the clear, and no certificate of our own
-
-  void add_to(CLI::App& app);           // --address and the others
-  void add_security_to(CLI::App& app);  // all but --address
-  // Goes with every call.
-  void authorize(grpc::ClientContext& context) const;
-};
-
-// A channel without hidden retries, with a receive limit that no answer reaches. Channels to the same server share a
-// network connection unless they have their `own`. Throws std::runtime_error naming a file that cannot be read.
-std::shared_ptr<grpc::Channel> make_channel(const Connection& connection, bool own = false);
 
 // Flags that become fields of a GenerateRequest or ChatRequest; what was not given stays unset.
 struct RequestFlags {
@@ -59,8 +33,8 @@ struct RequestFlags {
   std::uint32_t pin_ms = 0;
   bool no_cache = false;
 
-  void add_to(CLI::App& app);
-  template <class Request>  // v1::GenerateRequest or v1::ChatRequest
+  void add_to(CLI::App& app);  // REQUIRES that the command has --json
+  template <class Request>     // v1::GenerateRequest or v1::ChatRequest
   void apply(Request& request) const;
 };
 
@@ -73,7 +47,8 @@ class Interrupts {
   Interrupts(const Interrupts&) = delete;
   Interrupts& operator=(const Interrupts&) = delete;
 
-  // Called on the signal thread, with the signal and the number of signals since this was set (1, 2, ...).
+  // Called on the signal thread, with the signal and the number of signals since this was set (1, 2, ...). The same
+  // signal again within a tenth of a second is not counted: it is the same press.
   using Callback = std::function<void(int signal, int count)>;
   void on_interrupt(Callback callback);
 
@@ -96,6 +71,9 @@ std::string short_name(v1::FinishReason reason);
 void print_text(std::string_view text);
 // The lines that --stats prints, on the error output.
 void print_stats(const v1::GenerateResponse& response);
+
+// Says on the error output that a time limit cut an answer, if one did.
+void print_cut(const v1::GenerateResponse& response);
 
 // Appends a chunk to the whole answer.
 void join(const v1::GenerateChunk& chunk, v1::GenerateResponse& response);

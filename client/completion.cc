@@ -9,9 +9,10 @@ namespace folio::client {
 namespace {
 
 struct Command {
-  std::string path;    // "/bench/sweep"; of the program itself ""
-  std::string words;   // commands and options
-  std::string values;  // cases: an option and what may stand behind it
+  std::string path;         // "/bench/sweep"; of the program itself ""
+  std::string words;        // commands and options
+  std::string values;       // cases: an option and what may stand behind it
+  bool takes_file = false;  // as an argument: words that begin with no "-" are files, which are bash's default
 };
 
 // As a shell function's name.
@@ -72,10 +73,11 @@ std::string value_cases(const CLI::App& app) {
 }
 
 void collect(const CLI::App& app, const std::string& path, std::vector<Command>& out) {
-  Command command{path, "", value_cases(app)};
+  Command command{path, "", value_cases(app), false};
   for (const CLI::App* child : app.get_subcommands({})) add_word(command.words, child->get_name());
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_positional() && choices_of(*option) != "") add_word(command.words, choices_of(*option));
+    if (option->get_positional() && takes_file(*option)) command.takes_file = true;
     for (const std::string& name : option->get_lnames()) add_word(command.words, "--" + name);
   }
   out.push_back(command);
@@ -107,6 +109,7 @@ std::string bash_completion(const CLI::App& app) {
   for (const Command& command : commands) {
     out += "    '" + command.path + "')\n";
     if (!command.values.empty()) out += "      case $previous in\n" + command.values + "      esac\n";
+    if (command.takes_file) out += "      [[ $current == -* ]] || return\n";
     out += "      words='" + command.words + "' ;;\n";
   }
   return out +

@@ -46,6 +46,10 @@ bool Conversation::has_system() const {
   return request_.messages_size() > 0 && request_.messages(0).role() == "system";
 }
 
+int Conversation::num_turns() const {
+  return (request_.messages_size() - (has_system() ? 1 : 0)) / 2;
+}
+
 void Conversation::set_system(const std::string& text) {
   v1::ChatRequest old;
   old.mutable_messages()->Swap(request_.mutable_messages());
@@ -62,7 +66,7 @@ void Conversation::reset() {
 }
 
 void Conversation::print_last_stats() const {
-  const int turns = (request_.messages_size() - (has_system() ? 1 : 0)) / 2;
+  const int turns = num_turns();
   if (!last_.has_usage()) {
     std::fprintf(stderr, turns > 0 ? "the last answer was stopped: no counts of it\n" : "no answer yet\n");
     return;
@@ -111,10 +115,14 @@ int Conversation::ask(const std::string& question) {
   was_stopped_ = set_current(nullptr);
   if (whole.outputs_size() > 0) std::printf("%s\n", options_.json ? to_json(whole).c_str() : "");
   std::fflush(stdout);
+  print_cut(whole);
   if (options_.stats && whole.has_usage()) print_stats(whole);
   if (!status.ok() && !was_stopped_) {
     request_.mutable_messages()->RemoveLast();
-    return report(status, options_.connection, Listener::kGeneration);
+    const int exit_code = report(status, options_.connection, Listener::kGeneration);
+    const bool is_too_long = status.error_message().find("over the context") != std::string::npos;
+    if (is_too_long && num_turns() > 0) std::fprintf(stderr, "/reset forgets the conversation, and begins a new one\n");
+    return exit_code;
   }
   // What was said before the interruption stays said.
   add("assistant", whole.outputs_size() > 0 ? whole.outputs(0).text() : "");

@@ -34,6 +34,7 @@ class Conversation {
   bool set_current(grpc::ClientContext* context);
   v1::GenerateResponse read(grpc::ClientReader<v1::GenerateChunk>& reader) const;
   bool has_system() const;
+  int num_turns() const;
 
   const ChatOptions& options_;
   const std::unique_ptr<v1::Generation::Stub> stub_;

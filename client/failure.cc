@@ -22,12 +22,10 @@ bool never_connected(const grpc::Status& status) {
          (contains(words, "failed to connect to all addresses") || contains(words, "DNS resolution failed"));
 }
 
-std::string how_to_start(Listener listener) {
-  return listener == Listener::kGeneration
-             ? "start one with: folio-server --model FILE.gguf    (its --grpc-port is 50051)\n"
-               "another address: --address HOST:PORT"
-             : "start one with: folio-server --model FILE.gguf    (its --control-listen is 127.0.0.1:50052)\n"
-               "another address: --address HOST:PORT";
+std::string how_to_start(const Connection& connection, Listener listener) {
+  return std::string("start one with: folio-server --model FILE.gguf    (its ") +
+         (listener == Listener::kGeneration ? "--grpc-port is 50051" : "--control-listen is 127.0.0.1:50052") +
+         ")\nanother address: " + connection.address_flag + " HOST:PORT";
 }
 
 std::string explain_no_connection(const std::string& words, const Connection& connection, Listener listener) {
@@ -36,9 +34,9 @@ std::string explain_no_connection(const std::string& words, const Connection& co
            (listener == Listener::kGeneration ? "--grpc-port (50051)" : "--control-listen (127.0.0.1:50052)");
   }
   if (contains(words, "Connection refused"))
-    return "no server at " + connection.address + "\n" + how_to_start(listener);
+    return "no server at " + connection.address + "\n" + how_to_start(connection, listener);
   if (contains(words, "DNS resolution failed")) {
-    return "no server at " + connection.address + ": no such host\n" + how_to_start(listener);
+    return "no server at " + connection.address + ": no such host\n" + how_to_start(connection, listener);
   }
   const std::string tls = connection.tls_ca.empty()
                               ? "it may speak TLS (--tls-ca FILE), or be no gRPC server"

@@ -4,9 +4,9 @@
 
 #include <atomic>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 
 #include "client/failure.h"
 #include "client/text.h"
@@ -24,6 +24,17 @@ void print_rest(const v1::GenerateResponse& whole) {
   }
 }
 
+constexpr std::size_t kMaxPromptBytes = 64U << 20;  // more than a server takes in a request
+
+// All of it, or a little more than the limit. False: it cannot be read.
+bool read_all(std::istream& in, std::string& out) {
+  char buffer[1 << 16];
+  while (out.size() <= kMaxPromptBytes && (in.read(buffer, sizeof buffer) || in.gcount() > 0)) {
+    out.append(buffer, static_cast<std::size_t>(in.gcount()));
+  }
+  return !in.bad();
+}
+
 int refuse(const std::string& why) {
   std::fprintf(stderr, "folio-client: generate: %s\n", why.c_str());
   return kExitUsage;
@@ -34,17 +45,19 @@ int read_prompt(const GenerateOptions& options, std::string& out) {
   std::string where = "the prompt";
   if (!options.file.empty()) {
     where = "--file " + options.file;
+    std::error_code ignored;
+    if (std::filesystem::is_directory(options.file, ignored)) return refuse(where + ": is a directory");
     std::ifstream file(options.file, std::ios::binary);
-    out.assign(std::istreambuf_iterator<char>(file), {});
-    if (!file.good() && !file.eof()) return refuse(where + ": cannot be read");
+    if (!file || !read_all(file, out)) return refuse(where + ": cannot be read");
   } else if (options.prompt && *options.prompt != "-") {
     out = *options.prompt;
   } else if (!options.prompt && isatty(STDIN_FILENO) != 0) {
     return refuse("no prompt: give it as an argument, with --file, or through the standard input");
   } else {
     where = "the standard input";
-    out.assign(std::istreambuf_iterator<char>(std::cin), {});
+    if (!read_all(std::cin, out)) return refuse(where + ": cannot be read");
   }
+  if (out.size() > kMaxPromptBytes) return refuse(where + ": is larger than 64 MiB");
   if (const auto bad = first_bad_byte(out)) return refuse(where + ": not UTF-8 at byte " + std::to_string(*bad));
   return kExitOk;
 }
@@ -81,6 +94,7 @@ int run_generate(const GenerateOptions& options, Interrupts& interrupts) {
   if (options.json && status.ok()) std::printf("%s\n", to_json(whole).c_str());
   if (!options.json && whole.outputs_size() > 0) print_rest(whole);
   std::fflush(stdout);  // before what goes to the error output
+  print_cut(whole);
   if (options.stats && whole.has_usage()) print_stats(whole);
   if (interrupted.load() != 0) return 128 + interrupted.load();
   return status.ok() ? kExitOk : report(status, options.connection, Listener::kGeneration);

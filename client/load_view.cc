@@ -197,7 +197,9 @@ std::vector<std::string> LoadView::lines(const ViewStyle& style) const {
                        number(load_.last_step_ms(), 2) + " ms"),
       labelled("total", totals_line(load_)),
   };
-  for (std::string& line : out) line = cut_to_width(line, style.columns);
+  for (std::string& line : out) {
+    if (display_width(line) > style.columns) line = cut_to_width(line, style.columns - 1) + "\u2026";
+  }
   return out;
 }
 

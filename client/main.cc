@@ -8,11 +8,11 @@
 #include "client/common.h"
 #include "client/completion.h"
 #include "client/failure.h"
+#include "client/flag_checks.h"
 #include "client/generate.h"
 #include "client/load.h"
 #include "client/load_test/bench.h"
 #include "client/plan/plan.h"
-#include "client/plan/sizes.h"
 
 namespace {
 
@@ -59,7 +59,12 @@ int with_written_output(int exit_code) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("folio-client: talks to a folio-server over gRPC", "folio-client");
+  CLI::App app(
+      "folio-client: asks a folio-server, chats with it, watches it, and measures it or any OpenAI-style server",
+      "folio-client");
+  app.footer(
+      "Exit codes: 0 done, 1 failed, 2 wrong command line, 3 too many failed requests (bench), 4 no server there,\n"
+      "5 refused by the server, 130 Ctrl-C. docs/client.md has more.");
   app.set_version_flag("--version", std::string("folio-client ") + FOLIO_VERSION);
   app.require_subcommand(1);
   GenerateOptions generate;
@@ -83,6 +88,10 @@ int run(int argc, char** argv) {
   add_load(load_command, load);
   CLI::App& completion_command = *app.add_subcommand("completion", "a script with which a shell completes commands");
   add_completion(completion_command, shell);
+  if (const std::string wrong = wrong_command(app, argc, argv); !wrong.empty()) {
+    std::fprintf(stderr, "folio-client: %s\n", wrong.c_str());
+    return kExitUsage;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& end) {
@@ -95,6 +104,7 @@ int run(int argc, char** argv) {
   }
   // A load test whose report nobody reads any more still has its files to write.
   if (bench_command.parsed()) std::signal(SIGPIPE, SIG_IGN);
+  silence_grpc();
   Interrupts interrupts;
   try {
     if (generate_command.parsed()) return run_generate(generate, interrupts);
@@ -103,9 +113,6 @@ int run(int argc, char** argv) {
     if (sweep_command.parsed()) return run_sweep(sweep, interrupts);
     if (plan_command.parsed()) return run_plan(plan);
     return run_bench(bench, interrupts);
-  } catch (const UsageError& wrong) {
-    std::fprintf(stderr, "folio-client: %s\n", wrong.what());
-    return kExitUsage;
   } catch (const CommandError& failure) {
     std::fprintf(stderr, "folio-client: %s\n", failure.what());
     return failure.exit_code();

@@ -1,6 +1,7 @@
 #include "client/text.h"
 
 #include <algorithm>
+#include <cstdio>
 
 namespace folio::client {
 namespace {
@@ -119,6 +120,12 @@ std::string count_text(std::int64_t count) {
   std::string text = std::to_string(count);
   const std::size_t sign = count < 0 ? 1 : 0;
   for (std::size_t at = text.size(); at > sign + 3;) text.insert(at -= 3, ",");
+  return text;
+}
+
+std::string number_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.12g", value);
   return text;
 }
 

@@ -24,6 +24,9 @@ std::string shown_words(std::string_view text, std::size_t max_bytes);
 // "131,072"
 std::string count_text(std::int64_t count);
 
+// "8", "0.25", "1000000": a number as one writes it, without an exponent up to twelve digits.
+std::string number_text(double value);
+
 // Columns that the text takes on a terminal, if each character takes one; without the sequences that set colours.
 std::size_t display_width(std::string_view text);
 // Its beginning in at most so many columns. What sets colours stays.

@@ -5,6 +5,7 @@
 
 #include "client/load_test/load_test.h"
 #include "client/load_test/report.h"
+#include "client/text.h"
 
 namespace folio::client {
 namespace {
@@ -25,12 +26,6 @@ struct Files {
   }
 };
 
-std::string number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g", value);
-  return text;
-}
-
 std::string dump(const nlohmann::json& json) {
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
@@ -50,7 +45,7 @@ int run(const BenchOptions& options, Interrupts& interrupts) {
   if (files.csv) {
     files.csv->write(
         to_csv({{"concurrency", {described.value("concurrency", 0) > 0 ? described["concurrency"].dump() : ""}},
-                {"rate", {options.rate ? number(*options.rate) : ""}}},
+                {"rate", {options.rate ? number_text(*options.rate) : ""}}},
                {summary}));
   }
   if (files.plot)

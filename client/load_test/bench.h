@@ -54,6 +54,9 @@ struct SweepOptions {
   double from = 1, most = 1024;
 
   void add_to(CLI::App& app);
+
+ private:
+  void check_points() const;
 };
 
 // Both give an exit code. The first Ctrl-C ends the run with a partial summary, the second ends the program at once.

@@ -1,13 +1,15 @@
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "client/flag_checks.h"
 #include "client/load_test/bench.h"
-#include "client/number_range.h"
+#include "client/text.h"
 
 namespace folio::client {
 namespace {
@@ -24,7 +26,7 @@ bool is_same_file(const std::string& a, const std::string& b) {
   return fs::weakly_canonical(a, ignored) == fs::weakly_canonical(b, ignored);
 }
 
-// One would destroy the other.
+// Names that mean files, and no two of them the same: one would destroy the other.
 void check_files(const BenchOptions& options) {
   const std::pair<const char*, const std::string*> files[] = {{"--trace", &options.trace_file},
                                                               {"--records", &options.records_file},
@@ -32,6 +34,7 @@ void check_files(const BenchOptions& options) {
                                                               {"--csv", &options.csv_file},
                                                               {"--plot", &options.plot_file}};
   for (const auto& [name, path] : files) {
+    if (*path == "-") throw CLI::ValidationError(name, "'-' is no file; /dev/stdin and /dev/stdout have names");
     for (const auto& [other, other_path] : files) {
       if (name == other) break;
       if (path->empty() || other_path->empty() || !is_same_file(*path, *other_path)) continue;
@@ -87,21 +90,29 @@ void add_workload(CLI::App& app, BenchOptions& options) {
   add_choice<std::optional<PromptKind>, PromptKind>(
       app, "--prompts", options.prompts,
       {{"ids", PromptKind::kIds}, {"words", PromptKind::kWords}, {"text", PromptKind::kText}},
-      "ids: random token ids (default); words: random words of one token each, as ids; text: the same as text");
-  app.add_option("--shared-prefix", workload.shared_prefix, "tokens in front of each prompt that others have too")
-      ->check(CLI::Range(0, 10'000'000))
-      ->capture_default_str();
+      "ids: random token ids (default); words: random words of one token each, as ids; text: those words as a text");
+  auto* prefix =
+      app.add_option("--shared-prefix", workload.shared_prefix, "tokens in front of each prompt that others have too")
+          ->check(CLI::Range(0, 10'000'000))
+          ->capture_default_str();
   app.add_option("--prefixes", workload.prefixes, "how many shared prefixes there are, drawn alike")
       ->check(CLI::Range(1, 1'000'000))
+      ->needs(prefix)
       ->capture_default_str();
-  app.add_flag("--ignore-eos,!--stop-at-eos", workload.ignore_eos, "end tokens are ordinary tokens (default)");
+  auto* ignore = app.add_flag_callback(
+      "--ignore-eos", [&workload] { workload.ignore_eos = true; }, "end tokens are ordinary tokens (default)");
+  app.add_flag_callback(
+         "--stop-at-eos", [&workload] { workload.ignore_eos = false; }, "end tokens end an answer")
+      ->excludes(ignore);
   app.add_option("--stop", workload.stop, "an answer ends before this text; may be given several times")
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->check(utf8());
   app.add_option("--n", workload.n, "answers to each prompt")->check(CLI::Range(1, 4096))->capture_default_str();
   app.add_option("--temperature", workload.temperature, "of the sampling")->capture_default_str();
   app.add_option("--top-p", workload.top_p, "of the sampling");
-  app.add_option("--top-k", workload.top_k, "of the sampling");
-  app.add_option("--tenant", workload.tenant, "whose share of the server this takes");
+  app.add_option("--top-k", workload.top_k, "of the sampling (0: all)")
+      ->check(CLI::Range(0, std::numeric_limits<int>::max()));
+  app.add_option("--tenant", workload.tenant, "whose share of the server this takes")->check(utf8());
   app.add_option("--cancel-fraction", workload.cancel_fraction,
                  "share of the requests that are cancelled, each after a random part of its tokens")
       ->check(number_in(0, 1))
@@ -110,7 +121,9 @@ void add_workload(CLI::App& app, BenchOptions& options) {
          "--deadline-ms", [&workload](std::int64_t ms) { workload.deadline = std::chrono::milliseconds(ms); },
          "time limit of each request, from when it is sent")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000}));
-  app.add_option("--seed", workload.seed, "the same seed sends the same load")->capture_default_str();
+  app.add_option("--seed", workload.seed, "the same seed sends the same load")
+      ->check(not_negative())
+      ->capture_default_str();
 }
 
 void add_outputs(CLI::App& app, BenchOptions& options) {
@@ -165,16 +178,18 @@ void add_common(CLI::App& app, BenchOptions& options) {
 }
 
 // Flags that go together, and defaults that depend on others.
-void settle(const CLI::App& app, BenchOptions& options, bool has_rate) {
+// `rate_flag`: what makes an open loop.
+void settle(const CLI::App& app, BenchOptions& options, bool has_rate, const std::string& rate_flag) {
   check_files(options);
   if (options.api == Api::kOpenAi) {
     if (app.count("--address") == 0) options.connection.address = kDefaultHttpAddress;
     if (options.threads > 1) throw CLI::ValidationError("--client-threads", "goes with --api grpc");
   }
-  if (!has_rate && options.arrivals) throw CLI::ValidationError("--arrivals", "goes with --rate");
-  if (!has_rate && options.burstiness) throw CLI::ValidationError("--burstiness", "goes with --rate");
+  if (!has_rate && options.arrivals) throw CLI::ValidationError("--arrivals", "goes with " + rate_flag);
+  if (!has_rate && options.burstiness) throw CLI::ValidationError("--burstiness", "goes with " + rate_flag);
   if (options.max_concurrency && !has_rate && (options.trace_file.empty() || options.concurrency)) {
-    throw CLI::ValidationError("--max-concurrency", "goes with --rate or a trace with times");
+    throw CLI::ValidationError("--max-concurrency",
+                               "goes with " + rate_flag + (rate_flag == "--rate" ? " or a trace with times" : ""));
   }
   if (options.burstiness && options.arrivals.value_or(ArrivalKind::kGamma) != ArrivalKind::kGamma) {
     throw CLI::ValidationError("--burstiness", "goes with --arrivals gamma");
@@ -212,7 +227,7 @@ void BenchOptions::add_to(CLI::App& app) {
   }
   app.callback([this, &app] {
     for (const CLI::App* subcommand : app.get_subcommands()) return refuse_options_before(*subcommand, app);
-    settle(app, *this, rate.has_value());
+    settle(app, *this, rate.has_value(), "--rate");
   });
 }
 
@@ -233,13 +248,28 @@ void SweepOptions::add_to(CLI::App& app) {
       ->capture_default_str();
   add_common(app, bench);
   app.callback([this, &app] {
-    settle(app, bench, over_rate);
-    for (const double point : points) {
-      if (over_rate || point == std::floor(point)) continue;
-      throw CLI::ValidationError("--points", "a concurrency is a whole number");
-    }
-    if (!over_rate && from != std::floor(from)) throw CLI::ValidationError("--from", "a concurrency is a whole number");
+    settle(app, bench, over_rate, "--over rate");
+    check_points();
   });
+}
+
+// The knee is looked for on the way up, so values rise; a concurrency is a whole number.
+void SweepOptions::check_points() const {
+  const auto check_whole = [this](const char* flag, double value) {
+    if (!over_rate && value != std::floor(value)) {
+      throw CLI::ValidationError(flag, "a concurrency is a whole number");
+    }
+  };
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    check_whole("--points", points[i]);
+    if (i == 0 || points[i] > points[i - 1]) continue;
+    throw CLI::ValidationError("--points", number_text(points[i]) + " is not above " + number_text(points[i - 1]) +
+                                               ": values rise from one to the next");
+  }
+  check_whole("--from", from);
+  if (from > most) {
+    throw CLI::ValidationError("--from", number_text(from) + " is above --most, " + number_text(most));
+  }
 }
 
 }  // namespace folio::client

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/asio/connect.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/ssl/error.hpp>
 #include <boost/asio/ssl/host_name_verification.hpp>
@@ -14,6 +13,9 @@
 #include <cerrno>
 #include <stdexcept>
 #include <utility>
+
+#include "base/open_files.h"
+#include "client/api_key.h"
 
 namespace folio::client {
 namespace {
@@ -51,6 +53,11 @@ bool is_address(const std::string& host) {
   return !error;
 }
 
+std::string connect_failure(const ErrorCode& error) {
+  if (error != asio::error::no_descriptors) return error.message();
+  return "too many open files: each stream takes one, and ulimit -n allows " + std::to_string(max_connection_files(0));
+}
+
 }  // namespace
 
 HttpStream::HttpStream(asio::io_context& io, asio::ssl::context* tls, std::string host)
@@ -63,7 +70,14 @@ HttpStream::HttpStream(asio::io_context& io, asio::ssl::context* tls, std::strin
 }
 
 awaitable<void> HttpStream::connect(const Endpoints& endpoints, ErrorCode& error) {
-  co_await asio::async_connect(socket_, endpoints, redirect_error(use_awaitable, error));
+  error = asio::error::host_not_found;
+  for (const auto& entry : endpoints) {
+    // By hand, since asio::async_connect calls a socket that cannot be opened (too many files) a cancelled operation.
+    socket_.close(error);
+    socket_.open(entry.endpoint().protocol(), error);
+    if (!error) co_await socket_.async_connect(entry.endpoint(), redirect_error(use_awaitable, error));
+    if (!error || was_closed_) break;
+  }
   if (error) co_return;
   ErrorCode ignored;
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
@@ -93,6 +107,7 @@ awaitable<void> HttpStream::write(std::string_view bytes, ErrorCode& error) {
 }
 
 void HttpStream::close() {
+  was_closed_ = true;
   ErrorCode ignored;
   socket_.close(ignored);
 }
@@ -113,15 +128,15 @@ HttpClient::HttpClient(asio::io_context& io, const Connection& connection)
     : io_(io),
       address_(parse_http_address(connection.address, !connection.tls_ca.empty())),
       api_key_(connection.api_key) {
-  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; };
-  if (std::any_of(api_key_.begin(), api_key_.end(), is_control)) {
-    throw std::runtime_error("--api-key: has a control character in it");
-  }
+  check_api_key(api_key_, /*ascii_only=*/false);
   if (address_.tls) tls_.emplace(make_tls(connection));
   ErrorCode error;
   asio::ip::tcp::resolver resolver(io_);
   endpoints_ = resolver.resolve(address_.host, address_.port, asio::ip::resolver_base::numeric_service, error);
-  if (error) throw std::runtime_error("--address " + connection.address + ": " + error.message());
+  if (!error) return;
+  throw CommandError("no server at " + connection.address + ": no such host (" + error.message() + ")\n" +
+                         "another address: --address HOST:PORT",
+                     kExitNoServer);
 }
 
 std::string HttpClient::request(std::string_view path, std::string_view body) const {
@@ -169,7 +184,7 @@ awaitable<bool> HttpExchange::connect() {
   stream_ = client_.make();
   ErrorCode error;
   co_await stream_->connect(client_.endpoints_, error);
-  if (error) fail("connection", error.message());
+  if (error) fail("connection", connect_failure(error));
   co_return end_.error.empty();
 }
 

@@ -43,6 +43,7 @@ class HttpStream {
   const std::string host_;
   std::optional<boost::asio::ssl::stream<Socket&>> tls_;
   bool was_read_ = false;
+  bool was_closed_ = false;  // by close()
 };
 
 // How an exchange ended.

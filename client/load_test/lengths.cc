@@ -23,21 +23,22 @@ std::vector<std::string> split(std::string_view text) {
   }
 }
 
+// `name`: of this part of the form, and a space; or "".
 template <class Number>
-Number number(const std::string& text, Number min, Number max) {
+Number number(const char* name, const std::string& text, Number min, Number max) {
   Number value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   // Written so that NaN is outside.
   if (error != std::errc{} || end != text.data() + text.size() || !(value >= min && value <= max)) {
     char limits[64];
     std::snprintf(limits, sizeof limits, "[%.15g, %.15g]", static_cast<double>(min), static_cast<double>(max));
-    throw std::invalid_argument("'" + text + "' is not a number in " + limits);
+    throw std::invalid_argument(name + ("'" + text) + "' is not a number in " + limits);
   }
   return value;
 }
 
-std::int64_t tokens(const std::string& text) {
-  return number<std::int64_t>(text, 1, kMostTokens);
+std::int64_t tokens(const char* name, const std::string& text) {
+  return number<std::int64_t>(name, text, 1, kMostTokens);
 }
 
 }  // namespace
@@ -46,7 +47,7 @@ Lengths::Lengths(std::int64_t fixed) : min_(fixed), max_(fixed), text_(std::to_s
 
 Lengths Lengths::parse(const std::string& text) {
   const std::size_t colon = text.find(':');
-  if (colon == std::string::npos) return Lengths(tokens(text));
+  if (colon == std::string::npos) return Lengths(tokens("", text));
   const std::string kind = text.substr(0, colon);
   const std::vector<std::string> parts = split(std::string_view(text).substr(colon + 1));
   Lengths out(1);
@@ -54,17 +55,17 @@ Lengths Lengths::parse(const std::string& text) {
   if (kind == "uniform") {
     if (parts.size() != 2) throw std::invalid_argument("uniform wants uniform:MIN,MAX");
     out.kind_ = Kind::kUniform;
-    out.min_ = tokens(parts[0]);
-    out.max_ = tokens(parts[1]);
+    out.min_ = tokens("MIN ", parts[0]);
+    out.max_ = tokens("MAX ", parts[1]);
   } else if (kind == "lognormal") {
     if (parts.size() != 2 && parts.size() != 4) {
       throw std::invalid_argument("lognormal wants lognormal:MEDIAN,SIGMA or lognormal:MEDIAN,SIGMA,MIN,MAX");
     }
     out.kind_ = Kind::kLogNormal;
-    out.median_ = number<double>(parts[0], 1, static_cast<double>(kMostTokens));
-    out.sigma_ = number<double>(parts[1], 0, 10);
-    out.min_ = parts.size() == 4 ? tokens(parts[2]) : 1;
-    out.max_ = parts.size() == 4 ? tokens(parts[3]) : kMostTokens;
+    out.median_ = number<double>("MEDIAN ", parts[0], 1, static_cast<double>(kMostTokens));
+    out.sigma_ = number<double>("SIGMA ", parts[1], 0, 10);
+    out.min_ = parts.size() == 4 ? tokens("MIN ", parts[2]) : 1;
+    out.max_ = parts.size() == 4 ? tokens("MAX ", parts[3]) : kMostTokens;
   } else {
     throw std::invalid_argument("'" + kind + "' is not one of N, uniform:MIN,MAX and lognormal:MEDIAN,SIGMA[,MIN,MAX]");
   }

@@ -12,6 +12,7 @@
 #include "client/load_test/grpc_transport.h"
 #include "client/load_test/openai_transport.h"
 #include "client/load_test/progress.h"
+#include "client/text.h"
 
 namespace folio::client {
 namespace {
@@ -74,6 +75,11 @@ LoadTest::LoadTest(const BenchOptions& options, Interrupts& interrupts) : interr
     }
     if (has_times() && options.ramp_s > 0) {
       throw std::runtime_error("--ramp: " + options.trace_file + " has times of its own");
+    }
+    const auto size = static_cast<std::int64_t>(trace_.size());
+    if (has_times() && options.num_requests.value_or(0) > size) {
+      throw UsageError("--num-requests: " + options.trace_file + " has times for " + count_text(size) +
+                       "; with --rate or --concurrency it is sent over again");
     }
   }
   transport_ = options.api == Api::kOpenAi

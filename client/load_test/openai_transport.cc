@@ -88,6 +88,25 @@ awaitable<HttpReply> fetch(asio::io_context& io, HttpClient& client, std::string
   co_return out;
 }
 
+// What to do where no HTTP answer came, told once when the load begins; the words are those of the system, of TLS and
+// of the reader of responses.
+std::string hint_for(const HttpReply& reply, const HttpAddress& address) {
+  const auto says = [&reply](const char* part) { return reply.end.message.find(part) != std::string::npos; };
+  if (reply.end.error == "bad answer" && says("not a valid HTTP response")) {
+    return "\nit may speak gRPC (without --api openai), or TLS (--tls-ca FILE, or https://); folio-server's "
+           "--http-port is "
+           "8080";
+  }
+  if (reply.end.error != "connection") return "";
+  if (says("Connection refused")) {
+    return "\nstart one with: folio-server --model FILE.gguf    (its --http-port is 8080)\n"
+           "another address: --address HOST:PORT";
+  }
+  return address.tls && says("SSL")
+             ? "\nit may speak no TLS (then: http://, without --tls-ca), or show another certificate"
+             : "";
+}
+
 class OpenAiTransport;
 
 // One completion, on the transport's thread.
@@ -294,7 +313,7 @@ ServedModel OpenAiTransport::model() {
   const std::string where = client_.address().authority() + ": GET /v1/models: ";
   auto answer = fetch(io_, client_, client_.request("/v1/models", ""), kAskTimeout);
   const HttpReply reply = asio::co_spawn(io_, std::move(answer), asio::use_future).get();
-  if (!reply.ok()) throw CommandError(where + reply.words(), exit_code(reply));
+  if (!reply.ok()) throw CommandError(where + reply.words() + hint_for(reply, client_.address()), exit_code(reply));
   const auto model = parse_models(reply.body);
   if (!model) {
     throw CommandError(where + "the answer names no model: " + error_words(reply.body), kExitNoServer);

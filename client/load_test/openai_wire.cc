@@ -71,7 +71,7 @@ std::string HttpAddress::authority() const {
 
 HttpAddress parse_http_address(const std::string& address, bool has_ca) {
   const auto refuse = [&address](const std::string& why) {
-    return std::runtime_error("--address " + address + ": " + why);
+    return UsageError("--address '" + printable(repaired(address)) + "': " + why);
   };
   HttpAddress out;
   std::string_view rest = address;

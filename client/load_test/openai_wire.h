@@ -23,7 +23,7 @@ struct HttpAddress {
   std::string authority() const;  // for the Host field
 };
 
-// host:port, http://host[:port][/prefix], https://...; host:port means TLS when `has_ca`. Throws std::runtime_error.
+// host:port, http://host[:port][/prefix], https://...; host:port means TLS when `has_ca`. Throws UsageError.
 HttpAddress parse_http_address(const std::string& address, bool has_ca);
 
 // The whole request. `body`: JSON of a POST; empty: a GET. REQUIRES an api_key without control characters.

@@ -17,7 +17,7 @@ OutputFile::OutputFile(const std::string& path) : path_(path) {
   struct stat before {};
   if (fstat(fd, &before) != 0) fail();
   const bool is_plain = S_ISREG(before.st_mode);
-  // What is no plain file (a terminal, a pipe) keeps the line.
+  if (S_ISFIFO(before.st_mode) || S_ISSOCK(before.st_mode) || isatty(fd) != 0) return;  // whose reader would see it
   if ((is_plain ? pwrite(fd, "\n", 1, before.st_size) : ::write(fd, "\n", 1)) != 1) fail();
   if (is_plain && ftruncate(fd, before.st_size) != 0) fail();
 }

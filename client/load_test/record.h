@@ -37,11 +37,14 @@ struct RequestRecord {
   std::optional<std::int64_t> output_tokens;
   bool estimated = false;      // output_tokens is what the server's tokenizer makes of the whole text
   bool counts_differ = false;  // ids came, and usage says another number
+  std::int64_t num_asked = 0;  // output tokens that it should have had; 0: its length was not the load's to say
   TokenTimes times;            // of kOk with known tokens
 
   double ttft_ms() const { return (*first_s - due_s) * 1000; }  // REQUIRES first_s
   double e2e_ms() const { return (end_s - due_s) * 1000; }
   double send_delay_ms() const { return (sent_s - due_s) * 1000; }
+  // It ended well with fewer tokens than the load asked of it. Of an estimate nobody knows.
+  bool is_short() const { return !estimated && output_tokens && *output_tokens < num_asked; }
   double own_delay_ms() const { return (sent_s - ready_s) * 1000; }  // the client's slowness alone
   // The mean of the gaps between tokens; none with a single token.
   std::optional<double> tpot_ms() const;

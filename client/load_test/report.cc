@@ -189,6 +189,8 @@ nlohmann::json to_json(const Summary& s) {
            {"num_estimated", s.num_estimated},
            {"num_uncounted", s.num_uncounted},
            {"num_counts_differ", s.num_counts_differ},
+           {"num_short", s.num_short},
+           {"num_missing_tokens", s.num_missing_tokens},
            {"errors", failures},
            {"prompt_tokens", s.prompt_tokens},
            {"cached_tokens", s.cached_tokens},

@@ -101,6 +101,8 @@ RequestRecord StreamRecord::record(SteadyTime load_start) {
   out.counts_differ = num_ids > 0 && out.output_tokens != num_ids;
   if (out.outcome != Outcome::kOk) return out;
   out.estimated = end_.is_estimate;
+  const RequestSpec& spec = request_.spec;
+  if (spec.ignore_eos && spec.stop.empty()) out.num_asked = spec.n * spec.max_tokens;
   out.times = measure(arrivals_, out.output_tokens, load_start);
   return out;
 }

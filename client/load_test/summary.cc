@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "client/text.h"
+
 namespace folio::client {
 namespace {
 
@@ -55,6 +57,10 @@ void add_figures(const RequestRecord& record, Summary& out) {
   if (record.estimated) ++out.num_estimated;
   if (!record.output_tokens) ++out.num_uncounted;
   if (record.counts_differ) ++out.num_counts_differ;
+  if (record.is_short()) {
+    ++out.num_short;
+    out.num_missing_tokens += record.num_asked - *record.output_tokens;
+  }
   out.ttft_ms.add(record.ttft_ms());
   out.e2e_ms.add(record.e2e_ms());
   out.ttft_from_sent_ms.add(record.ttft_ms() - record.send_delay_ms());
@@ -137,6 +143,7 @@ double Summary::good_share() const {
 
 std::vector<std::string> Summary::saturation() const {
   std::vector<std::string> reasons;
+  if (num_ok == 0) return reasons;  // no figure that it could be in
   char line[160];
   if (own_delay_ms.count() > 0 && own_delay_ms.percentile(99) > kSlowMs) {
     std::snprintf(line, sizeof line, "it sent requests late by itself, p99 %.1f ms", own_delay_ms.percentile(99));
@@ -160,6 +167,11 @@ std::vector<std::string> Summary::warnings() const {
     out.emplace_back(
         "more than half of the prompt tokens were in the server's cache, though no --shared-prefix was asked for: an "
         "earlier run with the same --seed?");
+  }
+  if (num_short > 0) {
+    out.push_back(count_text(num_short) + " of " + count_text(num_ok) + " answers were shorter than asked, " +
+                  count_text(num_missing_tokens) +
+                  " tokens fewer: the server's context ended them, or it does not ignore end tokens");
   }
   for (const std::string& reason : saturation()) {
     out.push_back("the client itself may be the bottleneck: " + reason);

@@ -49,10 +49,12 @@ struct Summary {
 
   // Of ok requests.
   std::int64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;
-  bool expects_cached = false;         // SummaryOptions'
-  std::int64_t num_estimated = 0;      // requests whose tokens are those of their text
-  std::int64_t num_uncounted = 0;      // and those whose tokens are not known at all
-  std::int64_t num_counts_differ = 0;  // the server's usage is not the number of ids that came
+  bool expects_cached = false;          // SummaryOptions'
+  std::int64_t num_estimated = 0;       // requests whose tokens are those of their text
+  std::int64_t num_uncounted = 0;       // and those whose tokens are not known at all
+  std::int64_t num_counts_differ = 0;   // the server's usage is not the number of ids that came
+  std::int64_t num_short = 0;           // ended well with fewer tokens than the load asked of them,
+  std::int64_t num_missing_tokens = 0;  // and so many fewer all together
   double requests_per_second = 0, prompt_tokens_per_second = 0, output_tokens_per_second = 0;
   double peak_output_tokens_per_second = 0;
   Samples ttft_ms, itl_ms, tpot_ms, e2e_ms;     // from when a request was due

@@ -7,17 +7,12 @@
 #include "client/load_test/knee.h"
 #include "client/load_test/load_test.h"
 #include "client/load_test/report.h"
+#include "client/text.h"
 
 namespace folio::client {
 namespace {
 
 constexpr double kPointSeconds = 10;  // of a point, unless flags say
-
-std::string number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g", value);
-  return text;
-}
 
 class Sweep {
  public:
@@ -84,7 +79,7 @@ class Sweep {
   void run_point(double load, std::size_t i) {
     const BenchOptions bench = options_of(load, i);
     const nlohmann::json label{{unit(), load}};
-    points_.push_back({load, test_->run(bench, std::string(unit()) + " " + number(load) + ": ", &label).summary});
+    points_.push_back({load, test_->run(bench, std::string(unit()) + " " + number_text(load) + ": ", &label).summary});
     print_row(points_.back());
   }
 
@@ -97,7 +92,7 @@ class Sweep {
     const Summary& s = point.summary;
     const Figures ttft = s.ttft_ms.figures(), itl = s.itl_ms.figures(), e2e = s.e2e_ms.figures();
     const auto cell = [](const Figures& figures, double value) { return figures.count > 0 ? number_of(value) : "-"; };
-    std::printf("%-11s %8lld %10.2f %9.1f %9s %9s %9s %9s %9s %6.1f %%", number(point.load).c_str(),
+    std::printf("%-11s %8lld %10.2f %9.1f %9s %9s %9s %9s %9s %6.1f %%", number_text(point.load).c_str(),
                 static_cast<long long>(s.num_ok), s.requests_per_second, s.output_tokens_per_second,
                 cell(ttft, ttft.p50).c_str(), cell(ttft, ttft.p99).c_str(), cell(itl, itl.p50).c_str(),
                 cell(itl, itl.p99).c_str(), cell(e2e, e2e.p50).c_str(), 100 * s.failed_share());
@@ -120,7 +115,7 @@ class Sweep {
       if (!any_complete) return "no knee: no complete point";
       return options_.over_rate ? "no knee: the server kept up with no rate" : "no knee: no request ended well";
     }
-    const std::string at = std::string(unit()) + " " + number(points_[knee->point].load);
+    const std::string at = std::string(unit()) + " " + number_text(points_[knee->point].load);
     if (knee->is_reached) return "knee: " + at;
     return "the knee was not reached: " + at + " is the last complete point, and the best";
   }
@@ -146,8 +141,8 @@ class Sweep {
       std::vector<std::string> concurrencies, rates;
       std::vector<Summary> summaries;
       for (const SweepPoint& point : points_) {
-        concurrencies.push_back(options_.over_rate ? "" : number(point.load));
-        rates.push_back(options_.over_rate ? number(point.load) : "");
+        concurrencies.push_back(options_.over_rate ? "" : number_text(point.load));
+        rates.push_back(options_.over_rate ? number_text(point.load) : "");
         summaries.push_back(point.summary);
       }
       csv_->write(to_csv({{"concurrency", concurrencies}, {"rate", rates}}, summaries));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -131,6 +132,8 @@ void check_time(TraceEntry& entry, const std::vector<TraceEntry>& before, double
 }  // namespace
 
 std::vector<TraceEntry> read_trace(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) throw std::runtime_error(path + ": is a directory");
   std::ifstream file(path);
   if (!file) throw std::runtime_error(path + ": cannot be read");
   std::vector<TraceEntry> entries;

@@ -36,7 +36,7 @@ BlockNeed block_need(const Crowd& crowd, std::int32_t block_size) {
   BlockNeed need;
   need.a_user = (crowd.context + block_size - 1) / block_size;
   const std::int64_t sharing = crowd.num_sharing();
-  if (sharing > 0) need.shared = std::min(crowd.prefix_tokens, crowd.context - 1) / block_size;
+  if (sharing > 1) need.shared = std::min(crowd.prefix_tokens, crowd.context - 1) / block_size;
   need.all = need.shared + sharing * (need.a_user - need.shared) + (crowd.users - sharing) * need.a_user;
   return need;
 }

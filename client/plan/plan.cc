@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 #include "client/failure.h"
-#include "client/number_range.h"
+#include "client/flag_checks.h"
 #include "client/plan/report.h"
 #include "client/plan/sizes.h"
 #include "client/text.h"
@@ -42,6 +42,7 @@ Answer ask(const Connection& connection, v1::Control::Stub& stub,
 
 LiveServer ask_server(Connection connection, const std::string& address) {
   connection.address = address;
+  connection.address_flag = "--measure";
   const auto stub = v1::Control::NewStub(make_channel(connection));
   LiveServer server{address,
                     ask<v1::GetServerInfoRequest, v1::ServerInfo>(connection, *stub, &v1::Control::Stub::GetServerInfo),
@@ -70,7 +71,7 @@ Subject subject_of(const PlanOptions& options) {
         "--kv-heads: " + std::to_string(shape.kv_heads) + " does not divide --heads " + std::to_string(shape.heads));
   } else {
     require_flag(
-        !options.measure.empty(),
+        options.measure.has_value(),
         "nothing to plan for: give a model file, or --layers, --heads and --head-dim, or --measure with a server");
   }
   if (!options.weights.empty()) subject.weight_bytes = parse_size(options.weights, "--weights");
@@ -113,7 +114,7 @@ void fill_in(const PlanOptions& options, Plan& plan) {
 void PlanOptions::add_to(CLI::App& app) {
   const CLI::Range size(1, static_cast<int>(KvShape::kMost));
   const CLI::Range count(std::int64_t{1}, Crowd::kMost);
-  auto* file = app.add_option("model", model, "GGUF file; only its head is read");
+  auto* file = app.add_option("model", model, "GGUF file; only its head is read")->type_name("FILE");
   for (auto* flag : {app.add_option("--layers", shape.layers, "of the model, where there is no file"),
                      app.add_option("--heads", shape.heads, "of queries"),
                      app.add_option("--kv-heads", shape.kv_heads, "of K and V (default: as many as of queries)"),
@@ -121,7 +122,8 @@ void PlanOptions::add_to(CLI::App& app) {
     flag->check(size)->excludes(file);
   }
   app.add_option("--weights", weights, "memory of the weights, as 16GiB (default: as large as in the file)");
-  app.add_option("--dtype", dtype, "of K and V: f32, f16, bf16, int8 (default: the server's, or f16)");
+  app.add_option("--dtype", dtype, "of K and V: f32, f16, bf16, int8 (default: the server's, or f16)")
+      ->check(CLI::IsMember({"f32", "f16", "bf16", "int8"}));
   app.add_option("--block-size", block_size, "tokens of a block (default: the server's, or 16)")
       ->check(CLI::IsMember({16, 32, 64, 128, 256}));
   app.add_option("--context", context, "tokens of a user, prompt and answer (default: the most that the model takes)")
@@ -132,7 +134,8 @@ void PlanOptions::add_to(CLI::App& app) {
   app.add_option("--prefix-share", crowd.prefix_share, "the part of the users who do")
       ->check(number_in(0, 1))
       ->capture_default_str();
-  app.add_option("--memory", memory, "for weights and K and V together, as 64GiB: how many users fit");
+  app.add_option("--memory", memory,
+                 "for weights and K and V together, as 64GiB (a number alone: bytes): how many users fit");
   auto* server =
       app.add_option("--measure", measure, "control address of a server: compare it, and forecast its times");
   app.add_option("--prompt-tokens", prompt_tokens, "prompt whose first token is forecast (default: the whole context)")
@@ -145,7 +148,7 @@ void PlanOptions::add_to(CLI::App& app) {
 int run_plan(const PlanOptions& options) {
   Plan plan;
   plan.subject = subject_of(options);
-  if (!options.measure.empty()) plan.server = ask_server(options.connection, options.measure);
+  if (options.measure) plan.server = ask_server(options.connection, *options.measure);
   fill_in(options, plan);
   const PlanJson report = plan_json(plan);
   // Names come from files and servers, and may be any bytes.

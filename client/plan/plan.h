@@ -2,6 +2,7 @@
 #pragma once
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "client/common.h"
@@ -15,11 +16,11 @@ struct PlanOptions {
   std::string dtype;   // empty: the server's, or f16
   int block_size = 0;  // 0: the server's, or 16
   Crowd crowd;
-  std::int64_t context = 0;        // 0: the model's or the server's
-  std::int64_t prompt_tokens = 0;  // 0: all of the context
-  std::string memory, weights;     // sizes; empty: not given
-  std::string measure;             // the control address of a server
-  Connection connection;           // how to reach it
+  std::int64_t context = 0;            // 0: the model's or the server's
+  std::int64_t prompt_tokens = 0;      // 0: all of the context
+  std::string memory, weights;         // sizes; empty: not given
+  std::optional<std::string> measure;  // the control address of a server
+  Connection connection;               // how to reach it
   bool json = false;
 
   void add_to(CLI::App& app);

@@ -98,9 +98,10 @@ PlanJson model_json(const Plan& plan) {
 // `max_context`: what no context may be over; 0: not known.
 PlanJson fit_json(const Plan& plan, std::int64_t num_blocks, std::int64_t max_context) {
   const std::int64_t context = context_that_fits(plan.crowd, plan.block_size, num_blocks);
+  const bool is_too_long = max_context > 0 && plan.crowd.context > max_context;
   return {{"blocks", num_blocks},
           {"tokens", num_blocks * plan.block_size},
-          {"users", users_that_fit(plan.crowd, plan.block_size, num_blocks)},
+          {"users", is_too_long ? 0 : users_that_fit(plan.crowd, plan.block_size, num_blocks)},
           {"context", max_context > 0 ? std::min(context, max_context) : context}};
 }
 

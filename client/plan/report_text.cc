@@ -58,7 +58,7 @@ std::string model_text(const PlanJson& model) {
            count_at(model, "head_dim") + (shared ? " that share " + count_at(model, "kv_heads") + " of K and V" : "") +
            " (" + model["attention"].get<std::string>() + ")";
   }
-  out += "\n";
+  if (!out.empty()) out += "\n";
   if (model.contains("window")) {
     out += plural(count_at(model, "window_layers"), "layer") + " see the last " + count_at(model, "window") +
            " tokens only. folio keeps the K and V of every layer for the whole context all the same: the window\n"
@@ -90,11 +90,19 @@ std::string sizes_text(const PlanJson& plan) {
 
 std::string fit_text(const std::string& where, const PlanJson& fit, const PlanJson& plan) {
   const std::string users = plural(count_at(fit, "users"), "user") + " of " + count_at(plan, "context") + " tokens";
-  const std::string context = fit["context"] == 0 ? "; " + plural(count_at(plan, "users"), "user") + " do not"
-                                                  : ", or " + plural(count_at(plan, "users"), "user") + " of " +
-                                                        count_at(fit, "context") + " tokens";
+  const std::string planned = plural(count_at(plan, "users"), "user");
+  const std::string context = fit["context"] == 0 ? "; " + planned + (plan["users"] == 1 ? " does not" : " do not")
+                                                  : ", or " + planned + " of " + count_at(fit, "context") + " tokens";
   return where + ": " + plural(count_at(fit, "blocks"), "block") + ", " + count_at(fit, "tokens") + " tokens. " +
          users + (fit["users"] == 1 ? " fits" : " fit") + context + ".\n";
+}
+
+std::string memory_text(const PlanJson& plan) {
+  const std::string memory = size_at(plan, "memory_bytes");
+  if (plan["model"].value("weight_bytes", std::uint64_t{0}) < plan["memory_bytes"].get<std::uint64_t>()) {
+    return fit_text(memory, plan["fit"], plan);
+  }
+  return memory + ": the weights alone, " + size_at(plan["model"], "weight_bytes") + ", leave nothing for K and V.\n";
 }
 
 std::string variants_text(const PlanJson& rows, const PlanJson& plan) {
@@ -158,7 +166,7 @@ std::string server_text(const PlanJson& plan) {
 std::string plan_text(const PlanJson& plan) {
   std::string out = model_text(plan["model"]);
   out += sizes_text(plan);
-  if (plan.contains("fit")) out += "\n" + fit_text(size_at(plan, "memory_bytes"), plan["fit"], plan);
+  if (plan.contains("fit")) out += "\n" + memory_text(plan);
   if (plan.contains("by_heads")) out += variants_text(plan["by_heads"], plan) + variants_text(plan["by_dtype"], plan);
   if (plan.contains("server")) out += server_text(plan);
   return out;

@@ -33,7 +33,8 @@ std::string size_text(std::uint64_t bytes) {
 
 std::uint64_t parse_size(const std::string& text, const std::string& flag) {
   const auto refuse = [&] {
-    return UsageError(flag + ": '" + text + "' is not a size: a number above 0 and KiB, MiB, GiB or TiB");
+    return UsageError(flag + ": '" + text +
+                      "' is not a size: a number above 0 and B (or nothing), KiB, MiB, GiB or TiB");
   };
   double value = 0;
   const char* const last = text.data() + text.size();

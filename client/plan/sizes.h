@@ -1,15 +1,11 @@
 // Sizes in words, and numbers that must not overflow on the way to them.
 #pragma once
 #include <cstdint>
-#include <stdexcept>
 #include <string>
 
-namespace folio::client {
+#include "client/command_error.h"
 
-// The command line asks for what cannot be; the words name the flag.
-struct UsageError : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
+namespace folio::client {
 
 // "512 B", "22.5 KiB", "1.25 TiB": at most two digits after the point, no zeros at the end.
 std::string size_text(std::uint64_t bytes);

@@ -236,6 +236,27 @@ class KvCache(unittest.TestCase):
                                   "--kv-dtype", "int8")
         self.check(model, figures, model["heads"], model["heads"])
 
+    def test_the_shortest(self):
+        """Fewer blocks than what is warmed up with would take."""
+        _, _, with_cache, without = rows("kv-cache", "--model", TINY, "--lengths", "1", "--steps", "1", "--threads", "1")
+        self.assertEqual((with_cache["length"], without["length"]), (1, 1))
+
+    def test_columns_are_as_wide_as_a_model_name(self):
+        with tempfile.NamedTemporaryFile(suffix=".gguf") as file:
+            whole = pathlib.Path(TINY).read_bytes()
+            old = whole.index(b"general.name") + 12 + 4
+            size = int.from_bytes(whole[old:old + 8], "little")
+            tail = whole[old + 8 + size:]
+            # Tensors begin at a multiple of 32 bytes: the name grows by one.
+            name = whole[old + 8:old + 8 + size].decode() + "x" * 32
+            file.write(whole[:old] + len(name).to_bytes(8, "little") + name.encode() + tail)
+            file.flush()
+            done = run("kv-cache", "--model", file.name, "--lengths", "1", "--steps", "1", "--threads", "1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = done.stdout.splitlines()
+        at = next(i for i, line in enumerate(lines) if name in line)
+        self.assertEqual(len(lines[at - 1]), len(lines[at]))
+
     def test_refused(self):
         for args, words in ((("--model", TINY, "--lengths", "600"), "--lengths and --steps: 609 tokens are over"),
                             (("--lengths", "9000"), "--lengths and --steps: 9009 tokens are over"),
@@ -254,7 +275,10 @@ class Flags(unittest.TestCase):
                 (("prefix", "--model", "no/such.gguf"), "--model", 2),
                 (("prefix", *tiny, "--users", "0"), "--users", 2),
                 (("prefix", *tiny, "--prefix", "600"), "--prefix", 1),
-                (("prefix", *tiny, "--prefix", "64", "--tail", "8", "--isa", "mmx"), "isa", 1),
+                (("prefix", *tiny, "--prefix", "64", "--tail", "8", "--isa", "mmx"), "--isa", 2),
+                (("kv-cache", "--isa", "foo"), "--isa", 2),
+                (("kv-cache", "--kv-dtype", "foo"), "--kv-dtype", 2),
+                (("kvcache",), "'kvcache' is no command; there are throughput, ", 2),
                 (("kv-cache", "--lengths", "0"), "--lengths", 2),
                 (("kv-cache", "--steps", "0"), "--steps", 2),
                 (("memory", "--block-size", "15"), "--block-size", 2),

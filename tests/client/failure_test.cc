@@ -5,17 +5,22 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <stdexcept>
 #include <string>
 
 #include "folio/v1/control.grpc.pb.h"
 #include "folio/v1/generation.grpc.pb.h"
 #include "tests/client/mock_http_server.h"
+#include "tests/server/certificates.h"
+#include "tests/support/temp_folder.h"
 
 namespace folio::client {
 namespace {
 
 using grpc::StatusCode;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 Connection connection_to(const std::string& address) {
@@ -87,6 +92,69 @@ TEST(Failures, TheServersOwnWords) {
   const Failure loading = explain({StatusCode::UNAVAILABLE, "the model is loading"}, connection, Listener::kGeneration);
   EXPECT_EQ(loading.exit_code, kExitNoServer);
   EXPECT_EQ(loading.text, "UNAVAILABLE: the model is loading");
+}
+
+// What make_channel says of it, and the exit code; "" for one that it takes.
+std::string refusal_of(const Connection& connection, int* exit_code = nullptr) {
+  try {
+    make_channel(connection);
+  } catch (const CommandError& wrong) {
+    if (exit_code != nullptr) *exit_code = wrong.exit_code();
+    return wrong.what();
+  } catch (const std::runtime_error& wrong) {
+    return wrong.what();
+  }
+  return "";
+}
+
+TEST(Connection, AnAddressIsHostAndPort) {
+  for (const char* good : {"localhost:1", "127.0.0.1:65535", "[::1]:50051", "a.b-c.example:80"}) {
+    EXPECT_EQ(refusal_of(connection_to(good)), "");
+  }
+  for (const char* wrong : {"", "localhost", "127.0.0.1:99999", "127.0.0.1:0", ":50051", "host:", "host:+1",
+                            "::1:50051", "http://127.0.0.1:50051", "a b:1", "host:1/x"}) {
+    int exit_code = 0;
+    EXPECT_THAT(refusal_of(connection_to(wrong), &exit_code),
+                StartsWith("--address '" + std::string(wrong) + "': must be HOST:PORT"));
+    EXPECT_EQ(exit_code, kExitUsage);
+  }
+}
+
+TEST(Connection, AKeyThatNoRequestCanCarryIsRefusedAndNotShown) {
+  for (const char* key : {"secret\r", "sec\nret", "secret\x7f", "secr\u00f6t"}) {
+    Connection connection;
+    connection.api_key = key;
+    int exit_code = 0;
+    EXPECT_THAT(refusal_of(connection, &exit_code),
+                AllOf(StartsWith("--api-key (or FOLIO_API_KEY): has a "), Not(HasSubstr("sec"))));
+    EXPECT_EQ(exit_code, kExitUsage);
+  }
+}
+
+TEST(Connection, TlsFilesAreNamedByTheirFlags) {
+  const testing::TempFolder folder;
+  Connection connection;
+  connection.tls_ca = "/no/such/file";
+  EXPECT_EQ(refusal_of(connection), "--tls-ca /no/such/file: cannot be read");
+  connection.tls_ca = folder.path("");
+  EXPECT_EQ(refusal_of(connection), "--tls-ca " + folder.path("") + ": cannot be read");
+  connection.tls_ca = folder.write("ca.pem", "127.0.0.1 localhost\n");
+  EXPECT_EQ(refusal_of(connection), "--tls-ca " + connection.tls_ca + ": no PEM certificate in it");
+  const test::Certified ours = test::make_authority("ours");
+  connection.tls_ca = folder.write("made.pem", ours.certificate);
+  EXPECT_EQ(refusal_of(connection), "");
+  connection.tls_cert = connection.tls_key = connection.tls_ca;
+  EXPECT_THAT(refusal_of(connection), StartsWith("--tls-key " + connection.tls_key + ": no PEM private key in it"));
+  connection.tls_key = folder.write("other.key", test::make_authority("other").key);
+  EXPECT_EQ(refusal_of(connection), "--tls-key " + connection.tls_key + ": is not the key of --tls-cert");
+  connection.tls_key = folder.write("ours.key", ours.key);
+  EXPECT_EQ(refusal_of(connection), "");
+}
+
+TEST(Failures, NameTheFlagThatSaysTheAddress) {
+  Connection connection = connection_to("127.0.0.1:1");
+  connection.address_flag = "--measure";
+  EXPECT_THAT(failure_at(connection).text, HasSubstr("another address: --measure HOST:PORT"));
 }
 
 }  // namespace

@@ -124,5 +124,12 @@ TEST(Sparkline, ScalesToItsLargest) {
   EXPECT_EQ(sparkline({100, 0, 4, 8}, 3), "▁▅█");
 }
 
+TEST(LoadViewTest, WhatIsCutIsMarked) {
+  LoadView view(info(), "host:1");
+  view.add(sample());
+  EXPECT_TRUE(view.lines({40, false}).back().ends_with("\u2026"));
+  EXPECT_FALSE(view.lines({400, false}).back().ends_with("\u2026"));
+}
+
 }  // namespace
 }  // namespace folio::client

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 
 #include "tests/client/collected_answer.h"
 #include "tests/client/mock_http_server.h"
@@ -237,15 +238,41 @@ TEST(OpenAiTransport, WhatIsAskedBeforeTheLoadFailsInWords) {
   EXPECT_THAT(words_of([&] { transport->tokenize("a"); }), HasSubstr("POST /tokenize: "));
   client::Connection nobody;
   nobody.address = "127.0.0.1:1";
-  EXPECT_THAT(words_of([&] { make_openai_transport(nobody, 1)->model(); }), HasSubstr("Connection refused"));
+  EXPECT_THAT(words_of([&] { make_openai_transport(nobody, 1)->model(); }),
+              AllOf(HasSubstr("Connection refused"), HasSubstr("--http-port is 8080"), HasSubstr("another address: ")));
   nobody.address = "nobody.invalid:80";
-  EXPECT_THAT(words_of([&] { make_openai_transport(nobody, 1); }), HasSubstr("--address nobody.invalid:80: "));
+  EXPECT_THAT(words_of([&] { make_openai_transport(nobody, 1); }),
+              HasSubstr("no server at nobody.invalid:80: no such host"));
   nobody.address = "https://localhost:1";
   nobody.tls_ca = "/no/such/file.pem";
   EXPECT_THAT(words_of([&] { make_openai_transport(nobody, 1); }), HasSubstr("--tls-ca /no/such/file.pem: "));
   nobody.tls_ca.clear();
   nobody.api_key = "a\r\nb";
   EXPECT_THAT(words_of([&] { make_openai_transport(nobody, 1); }), HasSubstr("--api-key"));
+}
+
+// Each is told with its own exit code and what to do.
+TEST(OpenAiTransport, APortOfAnotherKindIsGuessed) {
+  const auto failure_of = [](const auto& call) -> std::pair<int, std::string> {
+    try {
+      call();
+    } catch (const client::CommandError& failure) {
+      return {failure.exit_code(), failure.what()};
+    }
+    return {0, ""};
+  };
+  const MockHttpServer grpc([](const MockRequest&, MockPeer& peer) {
+    peer.send(std::string("\0\0\x06\4\0\0\0\0\0", 9));  // how HTTP/2 begins
+    peer.close();
+  });
+  const auto no_http = failure_of([&] { transport_to(grpc)->model(); });
+  EXPECT_EQ(no_http.first, client::kExitNoServer);
+  EXPECT_THAT(no_http.second, HasSubstr("it may speak gRPC (without --api openai)"));
+  client::Connection connection;
+  connection.address = "nobody.invalid:80";
+  EXPECT_EQ(failure_of([&] { make_openai_transport(connection, 1); }).first, client::kExitNoServer);
+  connection.address = "nobody";
+  EXPECT_EQ(failure_of([&] { make_openai_transport(connection, 1); }).first, client::kExitUsage);
 }
 
 TEST(OpenAiTransport, ItsOwnLagIsMeasured) {

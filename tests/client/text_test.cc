@@ -55,5 +55,11 @@ TEST(Text, WidthsAndCuts) {
   EXPECT_EQ(cut_to_width("ab", 0), "");
 }
 
+TEST(Text, NumbersHaveNoExponent) {
+  for (const char* number : {"0.0001", "0.1", "8", "2.5", "1000000", "123456789012"}) {
+    EXPECT_EQ(number_text(std::stod(number)), number);
+  }
+}
+
 }  // namespace
 }  // namespace folio::client

@@ -85,6 +85,64 @@ class Client(ServerCase):
         self.assertEqual((none.returncode, none.stderr),
                          (2, "folio-client: generate: --file /no/such/file: cannot be read\n"))
 
+        folder = self.run_client("generate", "--file", "/tmp")
+        self.assertEqual((folder.returncode, folder.stderr),
+                         (2, "folio-client: generate: --file /tmp: is a directory\n"))
+        endless = self.run_client("generate", "--file", "/dev/zero")
+        self.assertEqual((endless.returncode, endless.stderr),
+                         (2, "folio-client: generate: --file /dev/zero: is larger than 64 MiB\n"))
+
+    def test_a_key_that_no_request_can_carry(self):
+        """As from a file with CRLF: told before anything is sent, and never shown."""
+        for command in (("generate", "x"), ("chat", "x"), ("load",), ("bench",), ("bench", "--api", "openai"),
+                        ("plan", "--measure", "127.0.0.1:1")):
+            done = subprocess.run([CLIENT, *command], env={**os.environ, "FOLIO_API_KEY": "secret\r"},
+                                  capture_output=True, text=True, timeout=60)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), command)
+            self.assertRegex(done.stderr, r"^folio-client: --api-key .*has a control character in it.*\n$")
+            self.assertNotIn("secret", done.stderr)
+
+    def test_text_that_is_not_utf8_is_refused_by_its_flag(self):
+        for flag in ("--tenant", "--salt", "--model", "--stop"):
+            done = subprocess.run([CLIENT, "generate", "x", flag, b"a\xff"], capture_output=True, text=True, timeout=60)
+            self.assertEqual((done.returncode, done.stderr.splitlines()[0]), (2, f"{flag}: not UTF-8 at byte 1"))
+
+    def test_wrong_command_lines(self):
+        for line, words in ((("genrate", "x"), "'genrate' is no command; there are generate, chat, "),
+                            (("generate", "x", "--seed", "-1"), "--seed: Value -1 is below 0"),
+                            (("generate", "x", "--logprobs", "2"), "--logprobs requires --json"),
+                            (("generate", "x", "--address", "localhost"), "--address 'localhost': must be HOST:PORT"),
+                            (("chat", ""), "the message is empty")):
+            done = subprocess.run([CLIENT, *line], capture_output=True, text=True, timeout=60)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), line)
+            self.assertIn(words, done.stderr)
+
+    def test_an_answer_that_its_time_limit_cut_is_told(self):
+        done = self.run_client("generate", "Once upon a time", "--ignore-eos", "--time-limit-ms", "400")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("the time limit (--time-limit-ms) ended the answer before its own end", done.stderr)
+        whole = self.run_client("generate", "Once", "--max-tokens", "2", "--time-limit-ms", "60000")
+        self.assertEqual((whole.returncode, whole.stderr), (0, ""))
+
+    def test_a_conversation_over_the_context_may_be_forgotten(self):
+        long = "sea " * 8500
+        done = self.run_client("chat", "--max-tokens", "2", text=f"Hi\n{long}\n/reset\n{long}\n")
+        self.assertEqual(done.returncode, 5)
+        self.assertEqual(done.stderr.count("over the context"), 2)
+        self.assertEqual(done.stderr.count("/reset forgets the conversation"), 1)  # where there is one to forget
+
+    def test_grpcs_own_lines_are_not_shown(self):
+        with tempfile.TemporaryDirectory() as folder:
+            authority = folder + "/ca.pem"
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                            "-subj", "/CN=x", "-keyout", folder + "/ca.key", "-out", authority], check=True,
+                           capture_output=True)
+            for command in (("generate", "x"), ("bench", "--num-requests", "1")):
+                done = self.run_client(*command, "--tls-ca", authority)
+                self.assertEqual(done.returncode, 4)
+                self.assertTrue(done.stderr.startswith("folio-client: no connection to 127.0.0.1:"), done.stderr)
+                self.assertNotRegex(done.stderr, r"(?m)^E\d+ ")
+
     def test_ctrl_c_ends_generate(self):
         client = self.open_client("generate", "Once", "--ignore-eos")
         self.assertTrue(client.stdout.read(1))
@@ -122,6 +180,7 @@ class Client(ServerCase):
         self.assertTrue(client.stdout.read(1))
         client.send_signal(signal.SIGINT)
         self.server.wait_idle()
+        time.sleep(0.15)  # at once it would be the same press
         client.send_signal(signal.SIGINT)  # at the prompt: a hint, no end
         time.sleep(0.1)
         self.assertIsNone(client.poll())

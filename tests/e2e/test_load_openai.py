@@ -4,6 +4,7 @@ import http.server
 import json
 import os
 import pathlib
+import resource
 import socket
 import struct
 import subprocess
@@ -127,6 +128,25 @@ class LoadOpenAi(unittest.TestCase):
         self.assertEqual(summary["ttft_ms"]["count"], 22)
         self.assertGreater(summary["ttft_ms"]["p50"], 0)
         self.assertEqual(summary["output_tokens"], 22 * TOKENS)
+
+    def test_too_many_open_files_is_told(self):
+        server = Mock([stream(GOOD)])
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        done = subprocess.run([CLIENT, "bench", "--api", "openai", "--address", f"127.0.0.1:{server.server_port}",
+                               "--num-requests", "200", "--concurrency", "200", "--prompt-tokens", "2"],
+                              capture_output=True, text=True, timeout=60, check=False,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40)))
+        self.assertRegex(done.stdout, r"connection: \d+, first: too many open files: .* ulimit -n allows 40")
+
+    def test_tls_where_there_is_none(self):
+        server = Mock([stream(GOOD)])
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        done = subprocess.run([CLIENT, "bench", "--api", "openai", "--address", f"https://127.0.0.1:{server.server_port}"],
+                              capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, 4)
+        self.assertIn("it may speak no TLS (then: http://, without --tls-ca)", done.stderr)
 
     def test_nothing_good_is_no_data(self):
         code, summary = self.bench([stream(DONE), cut], 8)

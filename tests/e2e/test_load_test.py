@@ -14,7 +14,7 @@ import time
 import unittest
 import xml.etree.ElementTree
 
-from support import SMOLLM2, ServerCase
+from support import SMOLLM2, TINY, Server, ServerCase
 
 CLIENT = os.environ["FOLIO_CLIENT"]
 
@@ -146,6 +146,30 @@ class LoadTest(ServerCase):
         self.assertEqual(summary["num_aborted"], 4)
         self.assertEqual(summary["ttft_ms"]["count"], summary["num_ok"])
 
+    def test_a_signal_that_comes_twice_at_once_is_one(self):
+        """coreutils' timeout signals the program and then its group."""
+        for _ in range(5):
+            client = self.start("--rate", 5, "--duration", 60, "--prompt-tokens", 8, "--output-tokens", 500)
+            self.wait_running(1)
+            client.send_signal(signal.SIGINT)
+            time.sleep(0.002)
+            client.send_signal(signal.SIGINT)
+            text, _ = client.communicate(timeout=5)
+            self.assertEqual(client.returncode, 130)
+            self.assertTrue(text.startswith("PARTIAL"), text)
+            self.server.wait_idle()
+
+    def test_answers_that_the_context_ends_are_told(self):
+        server = Server(TINY, "--kv-blocks", "64", "--threads", "1", "--max-context", "128")
+        try:
+            for api, port in (("grpc", server.port), ("openai", server.http_port)):
+                summary, _ = self.bench("--num-requests", 4, "--prompt-tokens", 16, "--output-tokens", 500, "--api", api,
+                                        address=f"127.0.0.1:{port}")
+                self.assertEqual((summary["num_ok"], summary["num_short"]), (4, 4), api)
+                self.assertEqual(summary["output_tokens"] + summary["num_missing_tokens"], 4 * 500, api)
+        finally:
+            self.assertEqual(server.close(), 0)
+
     def test_signals_while_the_server_hangs(self):
         for signals, code in (((signal.SIGINT,), 130), ((signal.SIGTERM,), 143), ((signal.SIGINT, signal.SIGINT), 130)):
             records = self.folder / "hang.jsonl"
@@ -237,6 +261,8 @@ class LoadTest(ServerCase):
         for flags, complaint in ((("--rate", "5", "--concurrency", "2"), "--rate excludes --concurrency"),
                                  (("--prompt-tokens", "normal:5"), "--prompt-tokens: 'normal' is not one of"),
                                  (("--goodput", "x:1"), "--goodput: 'x' is not one of"),
+                                 (("--json", "-"), "--json: '-' is no file; /dev/stdin and /dev/stdout"),
+                                 (("sweep", "--from", "8", "--most", "4"), "--from: 8 is above --most, 4"),
                                  (("sweep", "--points", "1.5"), "--points: a concurrency is a whole number")):
             done = subprocess.run(self.command(*flags), capture_output=True, text=True, timeout=30)
             self.assertEqual(done.returncode, 2, flags)

@@ -128,6 +128,10 @@ class Measure(ServerCase):
         done = plan("--measure", "127.0.0.1:1", json_out=False)
         self.assertEqual(done.returncode, 4)
         self.assertIn("--measure: no server at 127.0.0.1:1", done.stderr)
+        self.assertIn("another address: --measure HOST:PORT", done.stderr)
+        done = plan("--measure", "", json_out=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--measure '': must be HOST:PORT", done.stderr)
 
 
 class Fresh(unittest.TestCase):

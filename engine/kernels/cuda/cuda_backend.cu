@@ -112,7 +112,7 @@ StepShape CudaBackend::largest_shape() const {
 // Sequences of one token, more of them than there are do nothing.
 StepShape CudaBackend::decode_shape(std::int32_t sequences) const {
   StepShape shape{sequences, sequences, 0, sequences, {}};
-  for (const AttentionSetup& setup : setups_) shape.plans.push_back(attention_bounds(setup, sequences, sequences));
+  for (const AttentionSetup& setup : setups_) shape.plans.push_back(decode_bounds(setup, sequences));
   return shape;
 }
 

@@ -366,5 +366,17 @@ TEST(Bench, TheResultSaysWithWhichFlags) {
   EXPECT_EQ(said["num_requests"], 1);
 }
 
+TEST(Bench, AnswersShorterThanAskedAreTold) {
+  const MockServer server([](int, auto&, auto&, Writer& writer) { return answer_at_once(writer, 60); });
+  Outcomes run = bench(server, small_bench(4, 2));
+  EXPECT_EQ(run.exit_code, kExitOk);
+  EXPECT_EQ(run.json["num_short"], 4);
+  EXPECT_EQ(run.json["num_missing_tokens"], 4 * 40);
+  EXPECT_THAT(run.text, HasSubstr("warning: 4 of 4 answers were shorter than asked, 160 tokens fewer"));
+  BenchOptions options = small_bench(4, 2);
+  options.workload.ignore_eos = false;
+  EXPECT_EQ(bench(server, options).json["num_short"], 0);
+}
+
 }  // namespace
 }  // namespace folio::client

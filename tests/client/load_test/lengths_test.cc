@@ -64,7 +64,7 @@ TEST(Lengths, FaultsAreNamed) {
       {"uniform:5", "uniform wants uniform:MIN,MAX"},
       {"uniform:9,5", "the least, 9, is above the most, 5"},
       {"lognormal:200", "lognormal wants"},
-      {"lognormal:200,nan", "'nan' is not a number in [0, 10]"},
+      {"lognormal:200,nan", "SIGMA 'nan' is not a number in [0, 10]"},
       {"lognormal:200,0.6,5", "lognormal wants"},
       {"zipf:2", "'zipf' is not one of N, uniform"},
   };

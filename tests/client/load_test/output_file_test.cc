@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <stdexcept>
+#include <string>
 
 #include "client/load_test/progress.h"
 #include "tests/support/temp_folder.h"
@@ -69,6 +71,20 @@ TEST(Progress, CountsWhatItIsTold) {
   EXPECT_EQ(state.num_failed, 1);
   EXPECT_NEAR(*state.ttft_p50_ms, 20, 1e-9);
   EXPECT_GT(state.ends_per_second, 0);
+}
+
+TEST(OutputFile, AReaderOfAPipeSeesWhatWasWrittenAlone) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  {
+    OutputFile file("/dev/fd/" + std::to_string(ends[1]));
+    file.clear();
+    file.write("{}\n");
+  }
+  close(ends[1]);
+  char text[16];
+  EXPECT_EQ(std::string(text, static_cast<std::size_t>(read(ends[0], text, sizeof text))), "{}\n");
+  close(ends[0]);
 }
 
 }  // namespace

@@ -311,5 +311,25 @@ TEST(Summary, RatesOfAPlanAreThoseOfItsGaps) {
   EXPECT_DOUBLE_EQ(summarize({ok(1, 10, 1), ok(3, 10, 1)}, run, true, {}, {}).due_per_second.value_or(0), 0.5);
 }
 
+TEST(Summary, AnswersShorterThanAskedAreTold) {
+  std::vector<RequestRecord> records = {ok(0, 100, 10), ok(0, 100, 7), ok(0, 100, 5), ok(0, 100, 3)};
+  records[0].num_asked = records[1].num_asked = records[2].num_asked = 10;
+  records[2].estimated = true;  // and records[3] was free to end when it liked
+  const Summary summary = of(records, 1);
+  EXPECT_EQ(to_json(summary)["num_short"], 1);
+  EXPECT_EQ(to_json(summary)["num_missing_tokens"], 3);
+  EXPECT_THAT(to_text(summary), HasSubstr("warning: 1 of 4 answers were shorter than asked, 3 tokens fewer: "));
+  records[1].num_asked = 7;
+  EXPECT_THAT(to_text(of(records, 1)), Not(HasSubstr("shorter than asked")));
+}
+
+TEST(Summary, WithoutAFigureTheClientIsNoBottleneckOfIt) {
+  ClientLoad busy;
+  busy.cpu_s = 0.99;
+  EXPECT_EQ(summarize({ok(0, 100, 10)}, lasting(1), false, {}, busy).saturation().size(), 1U);
+  EXPECT_THAT(summarize({bad(Outcome::kFailed, "INVALID_ARGUMENT")}, lasting(1), false, {}, busy).saturation(),
+              ElementsAre());
+}
+
 }  // namespace
 }  // namespace folio::client

@@ -204,11 +204,36 @@ TEST(Flags, FaultsAreNamed) {
       {"--api http", "--api: 'http' is not one of grpc, openai"},
       {"--api openai --client-threads 2", "--client-threads: goes with --api grpc"},
       {"--trace f --prompt-tokens 5", "--trace excludes --prompt-tokens"},
+      {"--prompt-tokens lognormal:5,100", "--prompt-tokens: SIGMA '100' is not a number in [0, 10]"},
+      {"--seed -1", "--seed: Value -1 is below 0"},
+      {"--top-k -5", "--top-k"},
+      {"--prefixes 3", "--prefixes requires --shared-prefix"},
+      {"--tenant \xff", "--tenant: not UTF-8 at byte 0"},
+      {"--stop a\xff", "--stop: not UTF-8 at byte 1"},
+      {"--ignore-eos --stop-at-eos", "excludes"},
   };
   for (const auto& [line, complaint] : faults) EXPECT_THAT(refusal(line), HasSubstr(complaint)) << line;
   EXPECT_THAT(refusal("--points 1.5", true), HasSubstr("--points: a concurrency is a whole number"));
   EXPECT_THAT(refusal("--over load", true), HasSubstr("--over: 'load' is not one of concurrency, rate"));
   EXPECT_THAT(refusal("--points 1 --from 2", true), HasSubstr("--points excludes --from"));
+  // The knee is looked for on the way up.
+  EXPECT_THAT(refusal("--points 4,2", true), HasSubstr("--points: 2 is not above 4"));
+  EXPECT_THAT(refusal("--points 1,2,2", true), HasSubstr("--points: 2 is not above 2"));
+  EXPECT_THAT(refusal("--from 8 --most 4", true), HasSubstr("--from: 8 is above --most, 4"));
+  EXPECT_THAT(refusal("--arrivals gamma --points 1", true), HasSubstr("--arrivals: goes with --over rate"));
+  EXPECT_EQ(refusal("--over rate --arrivals gamma --points 1", true), "");
+}
+
+TEST(Flags, MoreRequestsThanATraceHasTimesForAreRefused) {
+  const MockServer server([](int, auto&, auto&, Writer& writer) { return answer_at_once(writer, 5); });
+  const TempFolder folder;
+  BenchOptions options;
+  options.connection.address = server.address();
+  options.trace_file = folder.write("trace", R"({"at": 0, "prompt": "a", "output_tokens": 5})");
+  options.num_requests = 3;
+  EXPECT_EQ(run_bench(options, interrupts()), kExitUsage);
+  options.concurrency = 1;  // which sends it over again
+  EXPECT_EQ(run_bench(options, interrupts()), kExitOk);
 }
 
 }  // namespace

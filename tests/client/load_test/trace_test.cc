@@ -106,5 +106,14 @@ TEST(Trace, AFileThatIsMissingOrEmpty) {
   EXPECT_THROW(read_trace("/no/such/trace"), std::runtime_error);
 }
 
+TEST(Trace, AFolderIsNone) {
+  try {
+    read_trace("/");
+    ADD_FAILURE();
+  } catch (const std::runtime_error& wrong) {
+    EXPECT_STREQ(wrong.what(), "/: is a directory");
+  }
+}
+
 }  // namespace
 }  // namespace folio::client

@@ -202,6 +202,30 @@ TEST(PlanReport, AServerAlone) {
   EXPECT_EQ(report["token_bytes"], 2U * 4 * 64 * 2 * 2);
   EXPECT_FALSE(report.contains("by_heads"));
   EXPECT_THAT(plan_text(report), HasSubstr("3 users of 512 tokens fit"));
+  EXPECT_FALSE(plan_text(report).starts_with('\n'));
+}
+
+TEST(PlanReport, AContextThatTheServerDoesNotTakeFitsNobody) {
+  Plan plan = plain({2, 4, 4, 64}, {.users = 2, .context = 600});
+  plan.server = live();
+  EXPECT_EQ(plan_json(plan)["server"]["fit"]["users"], 0);
+  EXPECT_THAT(plan_text(plan_json(plan)), HasSubstr("0 users of 600 tokens fit, or 2 users of 512 tokens."));
+}
+
+TEST(PlanReport, MemoryThatTheWeightsAloneTake) {
+  Plan plan = plain({2, 4, 4, 64}, {.context = 100});
+  plan.subject.weight_bytes = plan.memory_bytes.emplace(kGiB);
+  EXPECT_THAT(plan_text(plan_json(plan)), HasSubstr("1 GiB: the weights alone, 1 GiB, leave nothing for K and V.\n"));
+  plan.memory_bytes = kGiB + 1;
+  EXPECT_THAT(plan_text(plan_json(plan)), HasSubstr("0 users of 100 tokens fit; 1 user does not.\n"));
+}
+
+TEST(PlanReport, APrefixOfOneUserIsSharedWithNobody) {
+  const PlanJson report =
+      plan_json(plain({2, 4, 4, 64}, {.users = 3, .context = 512, .prefix_tokens = 100, .prefix_share = 0.5}));
+  EXPECT_EQ(report["shared_blocks"], 0);
+  EXPECT_EQ(report["users_bytes"], report["users_bytes_without_sharing"]);
+  EXPECT_THAT(plan_text(report), Not(HasSubstr("shared;")));
 }
 
 }  // namespace

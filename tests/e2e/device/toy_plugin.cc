@@ -84,7 +84,7 @@ class ToyBackend final : public Backend {
 };
 
 std::unique_ptr<Backend> make_backend(const DeviceRequest& request) {
-  if (request.kv_cache.type == KvType::kF32) throw std::runtime_error("--kv-dtype f32: the toy has no such cache");
+  if (request.kv_cache.dtype == "f32") throw std::runtime_error("--kv-dtype f32: the toy has no such cache");
   return std::make_unique<ToyBackend>(request);
 }
 
