@@ -37,11 +37,11 @@ class WithKey(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientIntercepto
 class Server:
     """One process. `flags` are added to free ports and what the test gives; stopped by SIGTERM in close().
 
-    `key`: what the test's own stubs show at the door. `credentials`: for a server that speaks TLS. `files`: how many it may
+    `program`: another than the one that was built. `key`: what the test's own stubs show at the door. `credentials`: for a server that speaks TLS. `files`: how many it may
     have open.
     """
 
-    def __init__(self, model, *flags, wait=True, key=None, credentials=None, files=None):
+    def __init__(self, model, *flags, wait=True, key=None, credentials=None, files=None, program=SERVER):
         self.key, self.credentials = key, credentials
         self.lines = []
         self.silent = False  # it will say no more
@@ -49,7 +49,7 @@ class Server:
         self.started = time.monotonic()
         http = () if "--http-port" in flags else ("--http-port", "0")
         self.process = subprocess.Popen(
-            [SERVER, "--model", model, "--grpc-port", "0", *http, "--control-listen", "127.0.0.1:0", *flags],
+            [program, "--model", model, "--grpc-port", "0", *http, "--control-listen", "127.0.0.1:0", *flags],
             stderr=subprocess.PIPE, text=True, errors="replace",
             preexec_fn=files and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))))
         self.reader = threading.Thread(target=self._read, daemon=True)

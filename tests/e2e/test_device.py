@@ -2,7 +2,9 @@
 whose loss ends the server."""
 
 import os
+import shutil
 import subprocess
+import tempfile
 import unittest
 
 import grpc
@@ -14,45 +16,44 @@ REAL = os.path.join(os.path.dirname(os.path.realpath(SERVER)), "libfolio_cuda.so
 
 
 class Device(unittest.TestCase):
-    def fails(self, kind, *flags):
-        """What the server says last before it exits with 1. The library that the system finds is that of this kind."""
-        environment = {**os.environ, "LD_LIBRARY_PATH": os.path.join(TOYS, kind)}
-        done = subprocess.run([SERVER, "--model", TINY, "--grpc-port", "0", "--http-port", "off", "--control-listen", "off",
-                               "--device", "cuda", *flags], env=environment, capture_output=True, text=True, timeout=60)
+    def program(self, kind):
+        """The server in a folder of its own, beside the library of this kind: the first place where it looks."""
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        if kind is not None:
+            shutil.copy(os.path.join(TOYS, kind, "libfolio_cuda.so"), folder)
+        return shutil.copy2(SERVER, folder)
+
+    def fails(self, program, *flags):
+        """What the server says last before it exits with 1."""
+        done = subprocess.run([program, "--model", TINY, "--grpc-port", "0", "--http-port", "off", "--control-listen", "off",
+                               "--device", "cuda", *flags], capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 1, done.stderr)
         line = done.stderr.rstrip("\n").rpartition("\n")[2]
         self.assertIn("--device cuda: ", line)
         return line
 
     def start(self, *flags):
-        if os.path.exists(REAL):
-            self.skipTest(f"{REAL} is there and comes before a stand-in")
-        before = os.environ.get("LD_LIBRARY_PATH")
-        os.environ["LD_LIBRARY_PATH"] = os.path.join(TOYS, "toy")
-        try:
-            server = Server(TINY, "--device", "cuda", "--kv-blocks", "64", "--check-invariants", *flags)
-        finally:
-            del os.environ["LD_LIBRARY_PATH"]
-            if before is not None:
-                os.environ["LD_LIBRARY_PATH"] = before
+        server = Server(TINY, "--device", "cuda", "--kv-blocks", "64", "--check-invariants", *flags,
+                        program=self.program("toy"))
         self.addCleanup(server.process.kill)
         return server
 
-    def test_without_a_library_or_a_device(self):
+    def test_without_a_library(self):
+        self.assertIn("libfolio_cuda.so is not there: build with -DFOLIO_CUDA=ON", self.fails(self.program(None)))
+
+    def test_without_a_device(self):
+        if not os.path.exists(REAL):
+            self.skipTest("built without -DFOLIO_CUDA=ON: there is no libfolio_cuda.so")
         if os.path.exists("/dev/nvidiactl"):
             self.skipTest("this machine has an NVIDIA device")
-        line = self.fails("nowhere")
-        if os.path.exists(REAL):
-            self.assertRegex(line, "no NVIDIA driver|no CUDA device")
-        else:
-            self.assertIn("libfolio_cuda.so is not there: build with -DFOLIO_CUDA=ON", line)
+        self.assertRegex(self.fails(SERVER), "no NVIDIA driver|no CUDA device")
 
     def test_a_library_that_is_not_ours(self):
-        if os.path.exists(REAL):
-            self.skipTest(f"{REAL} is there and comes before a stand-in")
-        self.assertIn("libfolio_cuda.so is of another build: it is 0.0.1-of-long-ago, this is ", self.fails("other_build"))
-        self.assertIn("libfolio_cuda.so is no CUDA backend of folio", self.fails("no_plugin"))
-        self.assertIn("--kv-dtype f32: the toy has no such cache", self.fails("toy", "--kv-dtype", "f32"))
+        self.assertIn("libfolio_cuda.so is of another build: it is 0.0.1-of-long-ago, this is ",
+                      self.fails(self.program("other_build")))
+        self.assertIn("libfolio_cuda.so is no CUDA backend of folio", self.fails(self.program("no_plugin")))
+        self.assertIn("--kv-dtype f32: the toy has no such cache", self.fails(self.program("toy"), "--kv-dtype", "f32"))
 
     def test_a_device_serves_at_depth_2(self):
         server = self.start()

@@ -47,9 +47,10 @@ class StreamTwin {
   }
   std::int64_t num_put() const { return num_put_; }
   void run_through(std::int64_t last) {
-    for (; num_done_ < last; ++num_done_) {
+    while (num_done_ < last) {
       const Work next = std::move(waiting_.front());
       waiting_.pop_front();
+      ++num_done_;
       next();
     }
   }

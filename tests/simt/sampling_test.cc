@@ -207,7 +207,7 @@ TEST(SamplingMathTest, WhatWeighsNothingIsNotLookedAt) {
   }
 }
 
-TEST(SamplingTest, WhatChangesOrReportsLogitsIsTheHosts) {
+TEST(SamplingTest, WhatChangesLogitsIsTheHosts) {
   SamplingParams params;
   SampleRequest request;
   request.params = &params;
@@ -227,7 +227,6 @@ TEST(SamplingTest, WhatChangesOrReportsLogitsIsTheHosts) {
   refused([](SamplingParams& p) { p.repetition_penalty = 1.1F; });
   refused([](SamplingParams& p) { p.presence_penalty = 0.1F; });
   refused([](SamplingParams& p) { p.frequency_penalty = 0.1F; });
-  refused([](SamplingParams& p) { p.num_logprobs = 0; });
 }
 
 }  // namespace

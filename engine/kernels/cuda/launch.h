@@ -33,7 +33,11 @@ void launch(const char* name, void (*kernel)(Params), const LaunchConfig& config
 #else
 template <class Params>
 void launch(const char* name, void (*kernel)(Params), const LaunchConfig& config, const Params& params) {
-  simt::submit([=] { simt::run(name, config.grid, config.threads, config.shared_bytes, [&] { kernel(params); }); });
+  simt::submit([=] {
+    const Params own = params;  // on the stack, which the runner knows to be no memory of the device
+    const auto start = kernel;
+    simt::run(name, config.grid, config.threads, config.shared_bytes, [&own, start] { start(own); });
+  });
 }
 #endif
 
