@@ -239,7 +239,8 @@ TEST(Options, AreRefusedByTheirFlag) {
     }
   };
   refused({.isa = "sse9", .kv_blocks = 4}, "--isa sse9");
-  refused({.kv_dtype = "f8", .kv_blocks = 4}, "--kv-dtype f8: expected f16, bf16, int8 or f32; with --device cuda also fp8");
+  refused({.kv_dtype = "f8", .kv_blocks = 4},
+          "--kv-dtype f8: expected f16, bf16, int8 or f32; with --device cuda also fp8");
   refused({.kv_dtype = "", .kv_blocks = 4}, "--kv-dtype");
   refused({.block_size = 7, .kv_blocks = 4}, "--block-size 7");
   refused({.block_size = 48, .kv_blocks = 4}, "--block-size 48");
