@@ -17,8 +17,8 @@ class Unable(Exception):
 
 
 def last_words(text: str, status: int) -> str:
-    """Why a program ended: its last line, or how it ended if it said nothing."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    """Why a program ended: its last line but a hint at its help, or how it ended if it said nothing."""
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("Run with --help")]
     if lines:
         return lines[-1][:200]
     return f"ended by signal {-status}" if status < 0 else f"ended with {status}, no message"
