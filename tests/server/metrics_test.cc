@@ -59,7 +59,7 @@ TEST_F(MetricsTest, TheManualListsTheNamesThatThereAre) {
   EXPECT_EQ(listed, there);
 
   const std::string operations = read("docs/operations.md");
-  const std::regex expression("\\bfolio_[a-z0-9_]+");
+  const std::regex expression("\\bfolio_(?!cuda\\b)[a-z0-9_]+");  // folio_cuda is a target of the build
   int num_asked = 0;
   for (auto match = std::sregex_iterator(operations.begin(), operations.end(), expression);
        match != std::sregex_iterator(); ++match, ++num_asked) {
