@@ -87,7 +87,7 @@ class BlasCase {
 };
 
 void check_blas(Report& report, std::int32_t columns, std::int32_t depth) {
-  constexpr std::int32_t kRows = 70;
+  constexpr std::int32_t kRows = 300;
   const BlasCase work(kRows, columns, depth);
   const std::vector<float> expected = work.reference();
   const std::string name = "cuBLASLt " + std::to_string(columns) + " x " + std::to_string(depth);
@@ -96,7 +96,7 @@ void check_blas(Report& report, std::int32_t columns, std::int32_t depth) {
   const std::vector<float> whole = work.run(kRows, true);
   check_near(report, name + " deterministic", whole, expected, allowed);
   // One algorithm without a split of the depth: rows do not see how many they are.
-  for (const std::int32_t rows : {1, 8, 33}) {
+  for (const std::int32_t rows : {1, 8, 33, 129, 256}) {
     check_equal(report, name + " deterministic, " + std::to_string(rows) + " rows of " + std::to_string(kRows),
                 work.run(rows, true), std::span(whole).first(static_cast<std::size_t>(rows * columns)));
   }

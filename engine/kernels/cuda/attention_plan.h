@@ -12,9 +12,10 @@
 // tokens writes the output; otherwise each of its tokens has a partial, and a merge for each token puts its partials
 // together in the order of keys.
 //
-// Deterministic: no cascade, everything is a tile item, and keys are reduced in runs of kFoldKeys counted from position
-// 0: one run for each partial, or in turn by the CTA of an item that writes the output. Both add up the runs by the
-// same operations in the same order, so a token's result is a function of its own query and keys.
+// Layers with a window have no cascade. Deterministic: no cascade, everything is a tile item, and keys are reduced in
+// runs of kFoldKeys counted from position 0: one run for each partial, or in turn by the CTA of an item that writes the
+// output. Both add up the runs by the same operations in the same order, so a token's result is a function of its own
+// query and keys.
 //
 // Worked example: 4 query heads on 2 KV heads (group 2), head size 64 (128 rows a tile), 2 SMs, a decode of 1000 keys
 // (token 0; its blocks are 0 .. 62 of the block_ids) and a chunk of 100 tokens on top of 300 (tokens 1 .. 100):

@@ -1,6 +1,6 @@
 // The CUDA backend: the operations of a decoder on one NVIDIA GPU. Everything of a step is put into one stream and the
 // host goes on; what a step reads of the host is written to pinned memory of that step, and nobody waits but for the
-// event at a step's end.
+// event at a step's end: except a step that the host samples or scores in part (step_results.h).
 //
 // Sums that the interface separates are put together here where one pass over memory does both: an addition to the
 // residual stream that has a norm of its own waits (pending_) for the norm of the next product.

@@ -9,7 +9,8 @@
 //     threads reach together, and only a whole CTA returns early;
 //   - only sync_cta() and sync_warp() order memory between threads; CTAs of a launch do not wait for each other;
 //   - no atomics; accesses of 16 bytes go through the functions here;
-//   - templates on head size and element type only: block size and group are run-time values.
+//   - templates on head size and element type only (products of few rows: on their number): block size and group are
+//     run-time values.
 // "CTA" is CUDA's thread block: a block is ours, of the KV cache.
 #pragma once
 #include <cuda_bf16.h>
