@@ -26,6 +26,7 @@ using Work = std::function<void()>;
 constexpr std::size_t kTotal = std::size_t{4} << 30U;
 
 std::int64_t graphs_launched = 0;
+bool next_product_fails = false;
 
 struct Graph {
   std::vector<Work> work;
@@ -77,6 +78,7 @@ std::map<void*, std::unique_ptr<Memory>>& memories() {
 }
 
 cudaError_t allocate(void** data, std::size_t bytes) {
+  if (stream_twin().is_capturing()) return cudaErrorStreamCaptureUnsupported;
   auto memory = std::make_unique<Memory>(bytes);
   *data = memory->data();
   memories()[*data] = std::move(memory);
@@ -85,6 +87,7 @@ cudaError_t allocate(void** data, std::size_t bytes) {
 
 // Waits for what may still use it, as the runtime does.
 cudaError_t release(void* data) {
+  if (stream_twin().is_capturing()) return cudaErrorStreamCaptureUnsupported;
   stream_twin().run_all();
   memories().erase(data);
   return cudaSuccess;
@@ -148,6 +151,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (stream_twin().is_capturing()) return cudaErrorStreamCaptureUnsupported;
   stream_twin().run_through(event->last);
   return cudaSuccess;
 }
@@ -196,6 +200,10 @@ std::int64_t num_graphs_launched() {
   return graphs_launched;
 }
 
+void fail_next_product() {
+  next_product_fails = true;
+}
+
 }  // namespace folio::simt
 
 namespace folio::cuda {
@@ -204,6 +212,7 @@ BlasMatmul::BlasMatmul(void* workspace, std::size_t workspace_bytes, bool determ
     : workspace_(workspace), workspace_bytes_(workspace_bytes), deterministic_(deterministic) {}
 
 void BlasMatmul::multiply(const BlasProduct& product, cudaStream_t) {
+  if (std::exchange(next_product_fails, false)) throw BlasError("a product that was meant to fail");
   stream_twin().put([product] {
     const auto depth = static_cast<std::size_t>(product.shape.depth);
     const auto columns = static_cast<std::size_t>(product.shape.columns);
