@@ -368,5 +368,14 @@ TEST_F(CudaBackendTest, ABackendThatEndsAfterAStepFailedWaitsForTheDevice) {
   EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess) << "a capture is open";
 }
 
+TEST(CudaErrorTest, AnErrorThatWasThrownIsNotTheNextLaunchs) {
+  cudaStreamBeginCapture(nullptr, cudaStreamCaptureModeThreadLocal);
+  EXPECT_THROW(PinnedMemory(16), CudaError);
+  cudaGraph_t graph = nullptr;
+  cudaStreamEndCapture(nullptr, &graph);
+  cudaGraphDestroy(graph);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
 }  // namespace
 }  // namespace folio::cuda

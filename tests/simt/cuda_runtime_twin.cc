@@ -27,6 +27,11 @@ constexpr std::size_t kTotal = std::size_t{4} << 30U;
 
 std::int64_t graphs_launched = 0;
 bool next_product_fails = false;
+cudaError_t last_error = cudaSuccess;  // until it is asked for
+
+cudaError_t failed(cudaError_t code) {
+  return last_error = code;
+}
 
 struct Graph {
   std::vector<Work> work;
@@ -78,7 +83,7 @@ std::map<void*, std::unique_ptr<Memory>>& memories() {
 }
 
 cudaError_t allocate(void** data, std::size_t bytes) {
-  if (stream_twin().is_capturing()) return cudaErrorStreamCaptureUnsupported;
+  if (stream_twin().is_capturing()) return failed(cudaErrorStreamCaptureUnsupported);
   auto memory = std::make_unique<Memory>(bytes);
   *data = memory->data();
   memories()[*data] = std::move(memory);
@@ -87,7 +92,7 @@ cudaError_t allocate(void** data, std::size_t bytes) {
 
 // Waits for what may still use it, as the runtime does.
 cudaError_t release(void* data) {
-  if (stream_twin().is_capturing()) return cudaErrorStreamCaptureUnsupported;
+  if (stream_twin().is_capturing()) return failed(cudaErrorStreamCaptureUnsupported);
   stream_twin().run_all();
   memories().erase(data);
   return cudaSuccess;
@@ -134,7 +139,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t) {
-  if (stream_twin().is_capturing()) return cudaErrorStreamCaptureUnsupported;
+  if (stream_twin().is_capturing()) return failed(cudaErrorStreamCaptureUnsupported);
   stream_twin().run_all();
   return cudaSuccess;
 }
@@ -151,12 +156,12 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  if (stream_twin().is_capturing()) return cudaErrorStreamCaptureUnsupported;
+  if (stream_twin().is_capturing()) return failed(cudaErrorStreamCaptureUnsupported);
   stream_twin().run_through(event->last);
   return cudaSuccess;
 }
 cudaError_t cudaGetLastError() {
-  return cudaSuccess;
+  return std::exchange(last_error, cudaSuccess);
 }
 const char* cudaGetErrorString(cudaError_t) {
   return "an error";

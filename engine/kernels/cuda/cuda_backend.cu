@@ -180,6 +180,7 @@ void CudaBackend::copy_blocks_of(const StepBatch& batch) {
 }
 
 void CudaBackend::make_step_angles(std::span<const Rope> ropes) {
+  FOLIO_CHECK(ropes.size() <= setups_.size(), "angles have room for a table a window");
   ropes_.assign(ropes.begin(), ropes.end());
   for (std::size_t i = 0; i < ropes.size(); ++i) {
     make_angles({on_step<std::int32_t>(at_.positions), ropes[i].inverse_frequencies, ropes[i].rotary_dim / 2,
