@@ -21,7 +21,7 @@
 namespace folio::cuda {
 namespace {
 
-constexpr int kNumSms = 4;
+const DeviceFacts kTwin{"twin", 4, 9, 0};
 
 ModelOptions small_options(const std::string& kv_dtype = "f16") {
   ModelOptions options;
@@ -36,8 +36,7 @@ ModelOptions small_options(const std::string& kv_dtype = "f16") {
 std::unique_ptr<Decoder> load_cuda(const GgufFile& file, const ModelOptions& options, bool use_graphs = true) {
   DecoderConfig config = read_config(file);
   const std::int32_t max_context = std::min(config.context_length, 512);
-  auto backend = std::make_unique<CudaBackend>(device_request(file, config, options, max_context),
-                                               DeviceFacts{"twin", kNumSms, 9, 0}, use_graphs);
+  auto backend = std::make_unique<CudaBackend>(device_request(file, config, options, max_context), kTwin, use_graphs);
   return std::make_unique<Decoder>(file, std::move(config), max_context, std::move(backend));
 }
 
@@ -285,6 +284,97 @@ TEST_F(CudaBackendTest, DeterministicAnswersAreThoseOfEachRequestAlone) {
     }
   }
   EXPECT_GT(simt::num_graphs_launched(), 10) << "decode steps were meant to be replayed";
+}
+
+// ---- steps that fail ----
+
+// One sequence, greedy, a token a step.
+class Decoding {
+ public:
+  explicit Decoding(Decoder& model) : model_(model) { params_.temperature = 0.0F; }
+
+  void start(TokenId token) {
+    StepBatch batch;
+    batch.tokens = {token};
+    batch.positions = {position_};
+    batch.slots = {16 + position_};
+    batch.query_start = {0, 1};
+    batch.context_len = {position_ + 1};
+    batch.block_start = {0, 1};
+    batch.block_ids = {1};
+    batch.logit_rows = {0};
+    SampleRequest sample;
+    sample.params = &params_;
+    batch.samples = {sample};
+    model_.start(batch);
+    ++position_;
+  }
+  TokenId collect() {
+    SampledToken token;
+    model_.collect({&token, 1}, {});
+    return token.id;
+  }
+
+ private:
+  Decoder& model_;
+  SamplingParams params_;
+  std::int32_t position_ = 0;
+};
+
+// A thread that captures may wait for nothing: the step in flight is collected all the same.
+TEST_F(CudaBackendTest, AStepThatFailsWhileItIsCapturedLeavesTheOneInFlight) {
+  std::vector<TokenId> expected;
+  const auto plain = load_cuda(file_, small_options(), false);
+  Decoding alone(*plain);
+  for (const TokenId token : {5, 6, 7}) {
+    alone.start(token);
+    expected.push_back(alone.collect());
+  }
+  const auto model = load_cuda(file_, small_options());
+  Decoding decoding(*model);
+  std::vector<TokenId> ids;
+  decoding.start(5);
+  simt::fail_next_product();
+  EXPECT_THROW(decoding.start(6), BlasError);
+  ids.push_back(decoding.collect());
+  for (const TokenId token : {6, 7}) {
+    decoding.start(token);
+    ids.push_back(decoding.collect());
+  }
+  EXPECT_EQ(ids, expected);
+}
+
+TEST_F(CudaBackendTest, NoStepIsCapturedBeforeOneOfItsSizeWasDone) {
+  const auto model = load_cuda(file_, small_options());
+  Decoding decoding(*model);
+  simt::fail_next_product();
+  EXPECT_THROW(decoding.start(5), BlasError);
+  const std::int64_t before = simt::num_graphs_launched();
+  decoding.start(5);
+  decoding.collect();
+  EXPECT_EQ(simt::num_graphs_launched(), before);
+  decoding.start(6);
+  decoding.collect();
+  EXPECT_EQ(simt::num_graphs_launched(), before + 1);
+}
+
+TEST_F(CudaBackendTest, ABackendThatEndsAfterAStepFailedWaitsForTheDevice) {
+  auto model = load_cuda(file_, small_options());
+  Decoding decoding(*model);
+  decoding.start(5);
+  simt::fail_next_product();
+  EXPECT_THROW(decoding.start(6), BlasError);
+  model.reset();
+  EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess) << "a capture is open";
+}
+
+TEST(CudaErrorTest, AnErrorThatWasThrownIsNotTheNextLaunchs) {
+  cudaStreamBeginCapture(nullptr, cudaStreamCaptureModeThreadLocal);
+  EXPECT_THROW(PinnedMemory(16), CudaError);
+  cudaGraph_t graph = nullptr;
+  cudaStreamEndCapture(nullptr, &graph);
+  cudaGraphDestroy(graph);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
 }
 
 }  // namespace

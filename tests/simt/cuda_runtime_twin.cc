@@ -26,6 +26,12 @@ using Work = std::function<void()>;
 constexpr std::size_t kTotal = std::size_t{4} << 30U;
 
 std::int64_t graphs_launched = 0;
+bool next_product_fails = false;
+cudaError_t last_error = cudaSuccess;  // until it is asked for
+
+cudaError_t failed(cudaError_t code) {
+  return last_error = code;
+}
 
 struct Graph {
   std::vector<Work> work;
@@ -77,6 +83,7 @@ std::map<void*, std::unique_ptr<Memory>>& memories() {
 }
 
 cudaError_t allocate(void** data, std::size_t bytes) {
+  if (stream_twin().is_capturing()) return failed(cudaErrorStreamCaptureUnsupported);
   auto memory = std::make_unique<Memory>(bytes);
   *data = memory->data();
   memories()[*data] = std::move(memory);
@@ -85,6 +92,7 @@ cudaError_t allocate(void** data, std::size_t bytes) {
 
 // Waits for what may still use it, as the runtime does.
 cudaError_t release(void* data) {
+  if (stream_twin().is_capturing()) return failed(cudaErrorStreamCaptureUnsupported);
   stream_twin().run_all();
   memories().erase(data);
   return cudaSuccess;
@@ -131,7 +139,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t) {
-  if (stream_twin().is_capturing()) return cudaErrorStreamCaptureUnsupported;
+  if (stream_twin().is_capturing()) return failed(cudaErrorStreamCaptureUnsupported);
   stream_twin().run_all();
   return cudaSuccess;
 }
@@ -148,11 +156,12 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (stream_twin().is_capturing()) return failed(cudaErrorStreamCaptureUnsupported);
   stream_twin().run_through(event->last);
   return cudaSuccess;
 }
 cudaError_t cudaGetLastError() {
-  return cudaSuccess;
+  return std::exchange(last_error, cudaSuccess);
 }
 const char* cudaGetErrorString(cudaError_t) {
   return "an error";
@@ -196,6 +205,10 @@ std::int64_t num_graphs_launched() {
   return graphs_launched;
 }
 
+void fail_next_product() {
+  next_product_fails = true;
+}
+
 }  // namespace folio::simt
 
 namespace folio::cuda {
@@ -204,6 +217,7 @@ BlasMatmul::BlasMatmul(void* workspace, std::size_t workspace_bytes, bool determ
     : workspace_(workspace), workspace_bytes_(workspace_bytes), deterministic_(deterministic) {}
 
 void BlasMatmul::multiply(const BlasProduct& product, cudaStream_t) {
+  if (std::exchange(next_product_fails, false)) throw BlasError("a product that was meant to fail");
   stream_twin().put([product] {
     const auto depth = static_cast<std::size_t>(product.shape.depth);
     const auto columns = static_cast<std::size_t>(product.shape.columns);

@@ -5,5 +5,6 @@
 namespace folio::simt {
 
 std::int64_t num_graphs_launched();  // since the program began
+void fail_next_product();            // of cuBLASLt: it throws
 
 }  // namespace folio::simt

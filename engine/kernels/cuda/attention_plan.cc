@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/check.h"
 #include "engine/kernels/cuda/attention_prefix.h"
 #include "engine/kernels/cuda/attention_split.h"
 
@@ -286,6 +287,7 @@ void flatten(const AttentionPlan& plan, const AttentionExtent& extent, std::span
     if (!list.empty()) std::memcpy(&flat[at], list.data(), list.size() * sizeof(list[0]));
   };
   const AttentionExtent counts = plan.extent();
+  FOLIO_CHECK(extent.contains(counts), "a plan fits into its extent");
   put(layout.counts, std::array<std::int32_t, kNumCounts>{counts.tile_items, counts.row_items, counts.merges, 0});
   put(layout.tile_items, plan.tile_items);
   put(layout.row_items, plan.row_items);

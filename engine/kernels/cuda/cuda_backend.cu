@@ -71,6 +71,7 @@ CudaBackend::CudaBackend(const DeviceRequest& request, DeviceFacts device, bool 
 
 // What was started still reads and writes what is freed next.
 CudaBackend::~CudaBackend() {
+  graphs_.abandon(stream_);
   cudaStreamSynchronize(stream_.get());
 }
 
@@ -179,6 +180,7 @@ void CudaBackend::copy_blocks_of(const StepBatch& batch) {
 }
 
 void CudaBackend::make_step_angles(std::span<const Rope> ropes) {
+  FOLIO_CHECK(ropes.size() <= setups_.size(), "angles have room for a table a window");
   ropes_.assign(ropes.begin(), ropes.end());
   for (std::size_t i = 0; i < ropes.size(); ++i) {
     make_angles({on_step<std::int32_t>(at_.positions), ropes[i].inverse_frequencies, ropes[i].rotary_dim / 2,
@@ -335,7 +337,7 @@ void CudaBackend::score(const Logits& logits, std::span<const ScoreRequest> scor
 }
 
 void CudaBackend::sample(const Logits& logits, std::span<const SampleRequest> samples) {
-  if (!is_replaying()) {
+  if (!is_replaying() && logits.vocab_size <= kMaxSampledVocab) {  // else all rows are the host's
     sample_rows({logits.data, logits.vocab_size, on_step<SampleRow>(at_.samples), sample_workspace_.get(),
                  sampled_.get<std::int32_t>()},
                 shape_.samples, stream_.get());
@@ -352,6 +354,7 @@ void CudaBackend::end_step() {
 
 void CudaBackend::collect(std::span<SampledToken> samples, std::span<SampledToken> scores) {
   FOLIO_CHECK(num_collected_ < num_ended_, "a step ends before it is collected");
+  if (is_open_) graphs_.abandon(stream_);  // the step behind this one failed on its way
   flight_of(num_collected_++).results.collect(samples, scores);
 }
 

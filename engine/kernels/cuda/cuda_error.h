@@ -43,6 +43,7 @@ inline bool loses_device(cudaError_t code) {
 // Throws if a call failed: DeviceLost or CudaError. `operation` says what was being done.
 inline void check(cudaError_t code, const char* operation) {
   if (code == cudaSuccess) return;
+  cudaGetLastError();  // the runtime would report it once more, to the next launch
   if (loses_device(code)) {
     throw DeviceLost(std::string("the CUDA device is lost: ") + operation + ": " + cudaGetErrorString(code) + " (" +
                      cudaGetErrorName(code) + ")");

@@ -51,10 +51,11 @@ DeviceMatrix::DeviceMatrix(const GgufTensor& tensor, bool keep_quant, ThreadPool
   quant_memory_ = {};
 }
 
-std::size_t device_matrix_bytes(TensorType type, std::int32_t depth, std::int32_t columns, bool keep_quant) {
+DeviceMatrixBytes device_matrix_bytes(TensorType type, std::int32_t depth, std::int32_t columns, bool keep_quant) {
   const std::size_t values = static_cast<std::size_t>(depth) * static_cast<std::size_t>(columns);
-  return values * sizeof(__nv_bfloat16) +
-         (keep_quant && has_quant_form(type) ? quant_matrix_bytes(type, depth, columns) : 0);
+  const std::size_t bf16 = mapped_bytes(values * sizeof(__nv_bfloat16));
+  const std::size_t quant = has_quant_form(type) ? mapped_bytes(quant_matrix_bytes(type, depth, columns)) : 0;
+  return {keep_quant ? bf16 + quant : bf16, bf16 + quant};
 }
 
 }  // namespace folio::cuda

@@ -28,6 +28,10 @@ class DeviceMatrix final : public WeightMatrix {
 };
 
 // What DeviceMatrix takes, for plans of memory.
-std::size_t device_matrix_bytes(TensorType type, std::int32_t depth, std::int32_t columns, bool keep_quant);
+struct DeviceMatrixBytes {
+  std::size_t kept = 0;
+  std::size_t while_loaded = 0;
+};
+DeviceMatrixBytes device_matrix_bytes(TensorType type, std::int32_t depth, std::int32_t columns, bool keep_quant);
 
 }  // namespace folio::cuda

@@ -47,6 +47,13 @@ class DeviceMemory {
   std::size_t bytes_ = 0;
 };
 
+// What an allocation of so many bytes takes: large ones have pages of 2 MiB of their own, small ones share them.
+inline std::size_t mapped_bytes(std::size_t bytes) {
+  constexpr std::size_t kMiB = std::size_t{1} << 20U;
+  const std::size_t unit = bytes < kMiB ? 512 : 2 * kMiB;
+  return (bytes + unit - 1) / unit * unit;
+}
+
 // Memory of the host that the device copies from and to by itself.
 class PinnedMemory {
  public:

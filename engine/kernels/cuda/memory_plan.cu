@@ -6,6 +6,7 @@
 
 #include "engine/kernels/cuda/cuda_error.h"
 #include "engine/kernels/cuda/device_matrix.h"
+#include "engine/kernels/cuda/device_memory.h"
 #include "engine/kernels/cuda/norm_rows.h"
 #include "engine/kernels/cuda/step_graphs.h"
 
@@ -46,6 +47,10 @@ std::int64_t num_blocks(const KvCacheRequest& wanted, std::uint64_t block_bytes,
   if (wanted.num_blocks > 0) return wanted.num_blocks;
   const std::uint64_t bytes = wanted.bytes > 0 ? wanted.bytes : left;
   const auto fitting = static_cast<std::int64_t>(bytes / block_bytes) - 1;  // beside the null block
+  if (wanted.bytes > 0 && fitting < 1) {
+    throw std::runtime_error("--kv-memory " + std::to_string(bytes) + " bytes is less than two KV blocks of " +
+                             std::to_string(block_bytes) + " bytes");
+  }
   return wanted.bytes > 0 ? fitting : std::min(fitting, wanted.useful_blocks);
 }
 
@@ -88,10 +93,26 @@ std::vector<AttentionSetup> attention_setups(const DeviceRequest& request, std::
 
 std::uint64_t weights_bytes(const DeviceRequest& request) {
   std::uint64_t bytes = 0;
+  std::uint64_t passing = 0;  // the most that a matrix takes only while it is loaded
   for (const GgufTensor& tensor : request.tensors) {
     if (tensor.shape.size() < 2) continue;
-    bytes += device_matrix_bytes(tensor.type, static_cast<std::int32_t>(tensor.shape[0]),
-                                 static_cast<std::int32_t>(tensor.shape[1]), !request.deterministic);
+    const DeviceMatrixBytes matrix =
+        device_matrix_bytes(tensor.type, static_cast<std::int32_t>(tensor.shape[0]),
+                            static_cast<std::int32_t>(tensor.shape[1]), !request.deterministic);
+    bytes += matrix.kept;
+    passing = std::max<std::uint64_t>(passing, matrix.while_loaded - matrix.kept);
+  }
+  return bytes + passing;
+}
+
+std::uint64_t activation_bytes(const DeviceRequest& request) {
+  const AttentionShape& heads = request.attention;
+  std::uint64_t bytes = 0;
+  for (const std::int32_t columns : {request.hidden_size, heads.num_heads * heads.head_dim,
+                                     heads.num_kv_heads * heads.head_dim, heads.num_kv_heads * heads.head_dim,
+                                     heads.num_heads * heads.head_dim}) {
+    bytes += mapped_bytes(static_cast<std::size_t>(step_sizes(request).tokens) * static_cast<std::size_t>(columns) *
+                          sizeof(float));
   }
   return bytes;
 }
@@ -112,7 +133,7 @@ KvLayout plan_kv_cache(const DeviceRequest& request, const DeviceFacts& device, 
   layout.block_size = wanted.block_size;
   layout.element = kv_element(wanted.dtype, device);
   const std::uint64_t block_bytes = layout.block_bytes_per_layer() * static_cast<std::uint64_t>(layout.num_layers);
-  const std::uint64_t weights = weights_bytes(request) + kReserve;
+  const std::uint64_t weights = weights_bytes(request) + activation_bytes(request) + kReserve;
   const std::int64_t blocks = num_blocks(wanted, block_bytes, free_bytes > weights ? free_bytes - weights : 0);
   const std::uint64_t bytes = block_bytes * static_cast<std::uint64_t>(std::max<std::int64_t>(blocks, 1) + 1);
   if (blocks < 1 || weights + bytes > free_bytes) {

@@ -36,8 +36,10 @@ std::vector<AttentionSetup> attention_setups(const DeviceRequest& request, std::
 
 // What the weights will take: those tensors with two dimensions twice over (device_matrix.h).
 std::uint64_t weights_bytes(const DeviceRequest& request);
+// What a model asks for with its first step, Backend::activations(): the residual stream, Q, K, V and attended rows.
+std::uint64_t activation_bytes(const DeviceRequest& request);
 
-// The number of blocks that the request names, or as many as fit into what is free now less the weights. Throws
+// The number of blocks that the request names, or as many as fit into what is free now less the above. Throws
 // std::runtime_error: a type without kernel; too little memory, how much was wanted and how much there is.
 KvLayout plan_kv_cache(const DeviceRequest& request, const DeviceFacts& device);
 KvLayout plan_kv_cache(const DeviceRequest& request, const DeviceFacts& device, std::uint64_t free_bytes);

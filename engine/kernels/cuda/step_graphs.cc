@@ -10,8 +10,8 @@ std::int32_t padded_sequences(std::int32_t num_sequences) {
 
 StepGraphs::Mode StepGraphs::begin(std::int32_t size, const Stream& stream) {
   size_ = size;
-  const auto [found, is_new] = graphs_.try_emplace(size);
-  if (is_new) return mode_ = Mode::kPlain;
+  const auto found = graphs_.find(size);
+  if (found == graphs_.end()) return mode_ = Mode::kPlain;
   if (found->second) return mode_ = Mode::kReplay;
   check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "capturing a step");
   return mode_ = Mode::kCapture;
@@ -19,8 +19,10 @@ StepGraphs::Mode StepGraphs::begin(std::int32_t size, const Stream& stream) {
 
 void StepGraphs::end(const Stream& stream) {
   const Mode mode = std::exchange(mode_, Mode::kPlain);
+  const std::int32_t size = std::exchange(size_, 0);
+  if (size == 0) return;
+  Graph& graph = graphs_[size];
   if (mode == Mode::kPlain) return;
-  Graph& graph = graphs_.at(size_);
   if (mode == Mode::kCapture) {
     cudaGraph_t captured = nullptr;
     check(cudaStreamEndCapture(stream.get(), &captured), "capturing a step");
@@ -34,6 +36,7 @@ void StepGraphs::end(const Stream& stream) {
 }
 
 void StepGraphs::abandon(const Stream& stream) {
+  size_ = 0;
   if (std::exchange(mode_, Mode::kPlain) != Mode::kCapture) return;
   cudaGraph_t captured = nullptr;
   cudaStreamEndCapture(stream.get(), &captured);

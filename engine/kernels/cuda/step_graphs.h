@@ -19,14 +19,15 @@ class StepGraphs {
  public:
   // What becomes of the launches of a step.
   enum class Mode {
-    kPlain,    // they run: the first step of its size, in which libraries choose and allocate what they want
+    kPlain,    // they run: until one of its size came to its end, in which libraries choose and allocate what they want
     kCapture,  // they become a graph, which runs at the end
     kReplay    // they are left out: the graph runs at the end
   };
 
   Mode begin(std::int32_t size, const Stream& stream);
-  void end(const Stream& stream);      // starts the graph, if there is one
-  void abandon(const Stream& stream);  // a step that failed before its end
+  void end(const Stream& stream);  // of any step: starts the graph, if there is one
+  // A step that failed before its end, if one did: until then a thread that captures may wait for nothing.
+  void abandon(const Stream& stream);
   Mode mode() const { return mode_; }
 
  private:
@@ -35,8 +36,8 @@ class StepGraphs {
   };
   using Graph = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, Destroy>;
 
-  std::map<std::int32_t, Graph> graphs_;  // null: seen once
-  std::int32_t size_ = 0;
+  std::map<std::int32_t, Graph> graphs_;  // null: one step of the size was done
+  std::int32_t size_ = 0;                 // 0: the step is none that becomes a graph
   Mode mode_ = Mode::kPlain;
 };
 
