@@ -1,6 +1,7 @@
 // What is planned before the first weight is loaded. No kernel runs.
 #include "engine/kernels/cuda/memory_plan.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace folio::cuda {
@@ -71,6 +72,48 @@ TEST(MemoryPlanTest, NamesTheFlagThatGivesTheCacheTooLittle) {
   } catch (const std::runtime_error& e) {
     EXPECT_STREQ(e.what(), "--kv-memory 1048576 bytes is less than two KV blocks of 2097152 bytes");
   }
+}
+
+std::string refusal_of(const DeviceRequest& request, const DeviceFacts& device, std::uint64_t free_bytes) {
+  try {
+    plan_kv_cache(request, device, free_bytes);
+  } catch (const std::runtime_error& e) {
+    return e.what();
+  }
+  return "a plan was made";
+}
+
+// A block takes 2 MiB; weights and rows are the reserve and the activations, 284 MiB.
+TEST(MemoryPlanTest, SaysHowMuchWasWantedAndWhatFits) {
+  DeviceRequest request = request_of(512);
+  request.kv_cache.num_blocks = 1000;
+  const std::string refusal = refusal_of(request, kDevice, 1024 * kMiB);
+  EXPECT_THAT(refusal, ::testing::HasSubstr("the KV cache (--kv-blocks, --kv-memory) 2002 MiB, and 1024 MiB are free"));
+  EXPECT_THAT(refusal, ::testing::HasSubstr(" KV blocks of 16 tokens"));
+  const auto at = refusal.find("room for ");
+  ASSERT_NE(at, std::string::npos);
+  request.kv_cache.num_blocks = std::stoi(refusal.substr(at + 9));
+  EXPECT_GT(request.kv_cache.num_blocks, 300);
+  EXPECT_EQ(refusal_of(request, kDevice, 1024 * kMiB), "a plan was made");
+  ++request.kv_cache.num_blocks;
+  EXPECT_NE(refusal_of(request, kDevice, 1024 * kMiB), "a plan was made");
+  EXPECT_THAT(refusal_of(request, kDevice, 100 * kMiB), ::testing::HasSubstr("room for 0 KV blocks"));
+}
+
+TEST(MemoryPlanTest, RefusesTypesAndHeadsByName) {
+  DeviceRequest request = request_of(512);
+  request.kv_cache.dtype = "f32";
+  EXPECT_EQ(refusal_of(request, kDevice, kFree), "--kv-dtype f32: expected f16, bf16, int8 or fp8");
+  request.kv_cache.dtype = "fp8";
+  DeviceFacts ampere = kDevice;
+  ampere.compute_major = 8;
+  ampere.compute_minor = 0;
+  EXPECT_THAT(refusal_of(request, ampere, kFree), ::testing::HasSubstr("--kv-dtype fp8: "));
+  EXPECT_EQ(refusal_of(request, kDevice, kFree), "a plan was made");
+  request.attention.head_dim = 264;
+  EXPECT_THROW(attention_setups(request, 4), std::runtime_error);
+  request.attention.head_dim = 72;
+  EXPECT_EQ(attention_setups(request, 4).at(0).head_dim, 80);
 }
 
 }  // namespace

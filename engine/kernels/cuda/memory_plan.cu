@@ -108,9 +108,9 @@ std::uint64_t weights_bytes(const DeviceRequest& request) {
 std::uint64_t activation_bytes(const DeviceRequest& request) {
   const AttentionShape& heads = request.attention;
   std::uint64_t bytes = 0;
-  for (const std::int32_t columns : {request.hidden_size, heads.num_heads * heads.head_dim,
-                                     heads.num_kv_heads * heads.head_dim, heads.num_kv_heads * heads.head_dim,
-                                     heads.num_heads * heads.head_dim}) {
+  for (const std::int32_t columns :
+       {request.hidden_size, heads.num_heads * heads.head_dim, heads.num_kv_heads * heads.head_dim,
+        heads.num_kv_heads * heads.head_dim, heads.num_heads * heads.head_dim}) {
     bytes += mapped_bytes(static_cast<std::size_t>(step_sizes(request).tokens) * static_cast<std::size_t>(columns) *
                           sizeof(float));
   }
@@ -134,12 +134,15 @@ KvLayout plan_kv_cache(const DeviceRequest& request, const DeviceFacts& device, 
   layout.element = kv_element(wanted.dtype, device);
   const std::uint64_t block_bytes = layout.block_bytes_per_layer() * static_cast<std::uint64_t>(layout.num_layers);
   const std::uint64_t weights = weights_bytes(request) + activation_bytes(request) + kReserve;
-  const std::int64_t blocks = num_blocks(wanted, block_bytes, free_bytes > weights ? free_bytes - weights : 0);
+  const std::uint64_t left = free_bytes > weights ? free_bytes - weights : 0;
+  const std::int64_t blocks = num_blocks(wanted, block_bytes, left);
   const std::uint64_t bytes = block_bytes * static_cast<std::uint64_t>(std::max<std::int64_t>(blocks, 1) + 1);
   if (blocks < 1 || weights + bytes > free_bytes) {
     throw std::runtime_error("too little memory on the device: the weights and what goes with them take " +
                              mebibytes(weights) + ", the KV cache (--kv-blocks, --kv-memory) " + mebibytes(bytes) +
-                             ", and " + mebibytes(free_bytes) + " are free");
+                             ", and " + mebibytes(free_bytes) + " are free: room for " +
+                             std::to_string(left / block_bytes < 2 ? 0 : left / block_bytes - 1) + " KV blocks of " +
+                             std::to_string(wanted.block_size) + " tokens");
   }
   if ((blocks + 1) * wanted.block_size >= kMaxSlots) {
     throw std::runtime_error("KV cache of " + std::to_string(blocks) + " blocks (--kv-blocks, --kv-memory): at most " +
